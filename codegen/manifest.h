@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The manifests in kernels-templates/NAME.json: a kernel's arguments, parameters, scratch, cost
+ * expressions, reduction order, oracle and tolerance (schema: docs/schema/manifest.json). Templates
+ * are embedded in the binary; GLM_TEMPLATES=FOLDER reads them from a folder instead. */
+#ifndef GLM_CODEGEN_MANIFEST_H
+#define GLM_CODEGEN_MANIFEST_H
+
+#include "codegen/plan.h"
+
+struct glm_manifest_arg {
+    const char *name;
+    const char *dtype;     /* "act", "f32", "bf16", "i32", "form", "state", "any" */
+    const char *direction; /* "in", "out", "inout" */
+    const char *shape;     /* expressions, for people and for kernel tests: "R, N" */
+    bool optional;
+};
+
+struct glm_manifest_param {
+    const char *name;
+    const char *type;   /* "int", "float", "word" */
+    const char *values; /* "1..65536", "128,256", "bf16|q4|fp8", "" = any */
+    const char *help;
+};
+
+struct glm_manifest {
+    const char *name;
+    const char *help;
+    struct glm_manifest_arg *args;
+    uint32_t n_args;
+    struct glm_manifest_param *params;
+    uint32_t n_params;
+    const char *scratch;   /* expression: bytes; variables below */
+    const char *read, *write, *ops; /* expressions: bytes and operations of one launch */
+    const char *reduction; /* the fixed order of its sums, in words */
+    const char *oracle;
+    double tolerance;
+    uint32_t spill_limit_bytes;
+};
+
+/* All manifests, parsed and checked once. Errors: GLM_EPLAN naming manifest and key. */
+enum glm_status glm_manifests_load(struct arena *arena, struct glm_manifest **out, uint32_t *n,
+                                   struct glm_error *err);
+const struct glm_manifest *glm_manifest_find(const struct glm_manifest *all, uint32_t n,
+                                             const char *name);
+/* One manifest from bytes: the fuzz target. */
+enum glm_status glm_manifest_parse(const char *name, const char *json, size_t len,
+                                   struct arena *arena, struct glm_manifest *out,
+                                   struct glm_error *err);
+
+/* The source text of a template body or prelude ("matmul.c", "prelude.h"); NULL when absent. */
+const char *glm_template_source(const char *file, size_t *len);
+
+/* Run-time values that cost and scratch expressions may name beside the kernel's parameters. */
+struct glm_cost_context {
+    double R;   /* rows of the round */
+    double O;   /* wanted logits rows */
+    double C;   /* context tokens of a row, mean */
+    double S;   /* streams of the round */
+    double T;   /* threads of the rank */
+    double U;   /* distinct experts that the rows touch */
+};
+/* Evaluates + - * / min max ceil and parentheses over numbers, parameters and the variables above.
+ * A word parameter's cost is looked up as NAME == "word" ? : by `is(FORM, q4)` (1 or 0).
+ * Errors: GLM_EPLAN naming the expression and place. */
+enum glm_status glm_expression_eval(const char *expression, const struct glm_plan_param *params,
+                                    uint32_t n_params, const struct glm_cost_context *context,
+                                    double *out, struct glm_error *err);
+
+/* Checks a plan kernel against its manifest: all parameters present, in range, none unknown.
+ * GLM_EPLAN naming manifest, parameter, value and allowed values. */
+enum glm_status glm_manifest_check(const struct glm_manifest *m, const struct glm_plan_kernel *k,
+                                   struct glm_error *err);
+
+#endif
