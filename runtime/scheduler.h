@@ -23,7 +23,8 @@ struct glm_request_params {
     uint64_t seed;
     float temperature, top_p, min_p;
     int32_t top_k;
-    /* Called by the worker when something new is in the mailbox; must not block. */
+    /* Called by the worker, with its lock held, when something new is in the mailbox: must not block
+     * and must not call into the scheduler. Never called again after glm_request_release. */
     void (*notify)(void *context);
     void *context;
 };
