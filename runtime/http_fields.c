@@ -365,7 +365,57 @@ static void settle_thinking(struct http_fields *f)
         f->thinking = enable->boolean;
 }
 
-bool http_fields_read(const struct glm_json *body, enum http_route_kind kind, struct arena *arena,
+static bool is_media(const struct glm_json *part)
+{
+    static const char *const types[] = { "image_url",   "image", "input_image", "video_url",
+                                         "video",       "audio", "input_audio" };
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (glm_json_is_string(glm_json_get(part, "type"), types[i]))
+            return true;
+    return false;
+}
+
+/* A user's picture cannot be answered without vision; one in a tool's result is rendered as the
+ * template's marker, so that an agent's session goes on (reference/serving.md 1.7). */
+static bool check_content(const struct glm_json *message, size_t i, struct http_field_error *error)
+{
+    const struct glm_json *content = glm_json_get(message, "content");
+    if (!glm_json_is_string(glm_json_get(message, "role"), "user") || content == NULL ||
+        content->type != GLM_JSON_ARRAY)
+        return true;
+    for (const struct glm_json *part = content->first; part != NULL; part = part->next)
+        if (is_media(part))
+            return complain(error, "messages", "unsupported_parameter",
+                            "messages[%zu] holds a picture, video or sound, and this lane has no vision", i);
+    return true;
+}
+
+/* Roles are checked; `developer` becomes `system` before the template sees it. */
+static bool settle_messages(struct glm_json *messages, struct http_field_error *error)
+{
+    static const char *const roles[] = { "system", "developer", "user", "assistant", "tool" };
+    size_t i = 0;
+    for (struct glm_json *m = messages->first; m != NULL; m = m->next, i++) {
+        struct glm_json *role = m->type == GLM_JSON_OBJECT ? m->first : NULL;
+        while (role != NULL && !(role->key_len == 4 && memcmp(role->key, "role", 4) == 0))
+            role = role->next;
+        size_t r = 0;
+        while (r < sizeof roles / sizeof roles[0] && (role == NULL || !glm_json_is_string(role, roles[r])))
+            r++;
+        if (r == sizeof roles / sizeof roles[0])
+            return complain(error, "messages", NULL,
+                            "messages[%zu] needs a role: system, developer, user, assistant or tool", i);
+        if (strcmp(roles[r], "developer") == 0) {
+            role->text = "system";
+            role->len = strlen("system");
+        }
+        if (!check_content(m, i, error))
+            return false;
+    }
+    return true;
+}
+
+bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct arena *arena,
                       struct http_fields *f, struct http_field_error *error)
 {
     *error = (struct http_field_error){ 0 };
@@ -385,6 +435,9 @@ bool http_fields_read(const struct glm_json *body, enum http_route_kind kind, st
         return complain(error, "prompt", NULL, "'prompt' is missing");
     if (!check_tools(f, error))
         return false;
+    for (struct glm_json *m = body->first; m != NULL; m = m->next)
+        if (m == f->messages && !settle_messages(m, error))
+            return false;
     settle_thinking(f);
     if (f->effort == NULL && glm_json_get(f->kwargs, "reasoning_effort") == NULL)
         f->effort = default_effort;

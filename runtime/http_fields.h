@@ -32,8 +32,9 @@ struct http_field_error {
 };
 
 void http_fields_init(struct http_fields *f, bool thinking, const char *effort);
-/* Reads a body for one kind of route; strings are made in the arena. False: *error says what. */
-bool http_fields_read(const struct glm_json *body, enum http_route_kind kind, struct arena *arena,
+/* Reads a body for one kind of route; strings are made in the arena, roles in the tree are settled
+ * (developer becomes system). False: *error says what. */
+bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct arena *arena,
                       struct http_fields *f, struct http_field_error *error);
 
 #endif

@@ -5,6 +5,7 @@
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static bool member_true(const struct glm_json *body, const char *key, bool absen
 }
 
 /* The prompt text of a tokenize body: `prompt` (or llama.cpp's `content`), or rendered messages. */
-static enum glm_status tokenize_text(struct http_exchange *x, const struct glm_json *body,
+static enum glm_status tokenize_text(struct http_exchange *x, struct glm_json *body,
                                      struct buf *text, struct glm_error *err)
 {
     const struct glm_json *prompt = glm_json_get(body, "prompt");
