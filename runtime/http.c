@@ -43,7 +43,7 @@ struct glm_http {
     const struct glm_tokenizer *tokenizer;
     unsigned n_using; /* exchanges that hold the lane */
     bool detaching;
-    char why[256];    /* no lane is attached */
+    char why[256]; /* no lane is attached */
 
     pthread_t watcher;
     int epoll;
@@ -53,14 +53,14 @@ struct glm_http {
 };
 
 static const struct http_route routes[] = {
-    { "/chat/completions", "POST", http_chat_completions, false, false },
-    { "/completions", "POST", http_completions, false, false },
-    { "/models", "GET", http_models, false, false },
-    { "/models/*", "GET", http_models, false, false },
-    { "/tokenize", "POST", http_tokenize, false, false },
-    { "/detokenize", "POST", http_detokenize, false, false },
-    { "/health", "GET", http_health, true, true },
-    { "/metrics", "GET", http_metrics, false, true },
+    {"/chat/completions", "POST", http_chat_completions, false, false},
+    {"/completions", "POST", http_completions, false, false},
+    {"/models", "GET", http_models, false, false},
+    {"/models/*", "GET", http_models, false, false},
+    {"/tokenize", "POST", http_tokenize, false, false},
+    {"/detokenize", "POST", http_detokenize, false, false},
+    {"/health", "GET", http_health, true, true},
+    {"/metrics", "GET", http_metrics, false, true},
 };
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };
 
@@ -137,13 +137,14 @@ static enum MHD_Result queue(struct http_exchange *x, unsigned status, const cha
                              struct buf *body, const char *header, const char *value)
 {
     struct MHD_Response *response =
-        body->failed ? NULL
-                     : MHD_create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
+        body->failed
+            ? NULL
+            : MHD_create_response_from_buffer(body->len, body->data, MHD_RESPMEM_MUST_FREE);
     if (response == NULL) {
         buf_release(body);
         return MHD_NO;
     }
-    *body = (struct buf){ 0 }; /* the response owns the bytes now */
+    *body = (struct buf){0}; /* the response owns the bytes now */
     MHD_add_response_header(response, "Content-Type", content_type);
     http_add_headers(response);
     if (header != NULL)
@@ -163,7 +164,7 @@ enum MHD_Result http_answer(struct http_exchange *x, unsigned status, const char
 
 enum MHD_Result http_answer_error(struct http_exchange *x, const struct http_error *e)
 {
-    struct buf body = { 0 };
+    struct buf body = {0};
     http_error_object(e->type, e->code, e->param, e->message, &body);
     return queue(x, e->status, "application/json", &body, e->header, e->header_value);
 }
@@ -171,18 +172,18 @@ enum MHD_Result http_answer_error(struct http_exchange *x, const struct http_err
 enum MHD_Result http_answer_invalid(struct http_exchange *x, const char *param, const char *code,
                                     const char *message)
 {
-    return http_answer_error(x, &(struct http_error){ .status = 400,
-                                                      .type = "invalid_request_error",
-                                                      .code = code,
-                                                      .param = param,
-                                                      .message = message });
+    return http_answer_error(x, &(struct http_error){.status = 400,
+                                                     .type = "invalid_request_error",
+                                                     .code = code,
+                                                     .param = param,
+                                                     .message = message});
 }
 
 /* ---- keys ---- */
 
 static enum glm_status read_keys(struct glm_http *h, const char *path, struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     enum glm_status status = glm_file_read(path, KEY_FILE_BYTES, &text, err);
     char *save = NULL;
     for (char *line = text.data == NULL ? NULL : strtok_r(text.data, "\r\n", &save);
@@ -222,7 +223,8 @@ static bool authorised(const struct http_exchange *x)
     const struct glm_http *h = x->server;
     if (h->n_keys == 0 || x->route->open)
         return true;
-    const char *bearer = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
+    const char *bearer =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Authorization");
     if (bearer != NULL && strncasecmp(bearer, "Bearer ", 7) == 0)
         return key_fits(h, bearer + 7 + strspn(bearer + 7, " "));
     const char *key = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "x-api-key");
@@ -261,8 +263,8 @@ void http_watch(struct http_exchange *x)
     struct glm_http *h = x->server;
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(x->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    struct epoll_event event = { .events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLONESHOT,
-                                 .data.fd = info == NULL ? -1 : info->connect_fd };
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLHUP | EPOLLERR | EPOLLONESHOT,
+                                .data.fd = info == NULL ? -1 : info->connect_fd};
     pthread_mutex_lock(&h->watch_lock);
     x->next = h->watched;
     if (x->next != NULL)
@@ -348,7 +350,8 @@ static bool route_matches(const struct http_route *r, const char *path)
     size_t n = strlen(r->path);
     if (r->path[n - 1] != '*')
         return strcmp(r->path, path) == 0;
-    return strncmp(r->path, path, n - 1) == 0 && path[n - 1] != '\0' && strchr(path + n - 1, '/') == NULL;
+    return strncmp(r->path, path, n - 1) == 0 && path[n - 1] != '\0' &&
+           strchr(path + n - 1, '/') == NULL;
 }
 
 /* /v1/x/ and /x are the same route. */
@@ -376,7 +379,8 @@ static struct http_exchange *new_exchange(struct glm_http *h, struct MHD_Connect
 
 static enum MHD_Result answer_options(struct http_exchange *x)
 {
-    struct MHD_Response *response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
+    struct MHD_Response *response =
+        MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     if (response == NULL)
         return MHD_NO;
     http_add_headers(response);
@@ -398,26 +402,27 @@ static enum MHD_Result answer_no_route(struct http_exchange *x, const char *meth
     if (other != NULL) {
         snprintf(message, sizeof message, "%.20s is not allowed on %.200s, use %s", method, x->path,
                  other->method);
-        return http_answer_error(x, &(struct http_error){ .status = 405,
-                                                          .type = "invalid_request_error",
-                                                          .message = message,
-                                                          .header = "Allow",
-                                                          .header_value = other->method });
+        return http_answer_error(x, &(struct http_error){.status = 405,
+                                                         .type = "invalid_request_error",
+                                                         .message = message,
+                                                         .header = "Allow",
+                                                         .header_value = other->method});
     }
     snprintf(message, sizeof message, "there is no %.200s here", x->path);
     return http_answer_error(
-        x, &(struct http_error){ .status = 404, .type = "invalid_request_error", .message = message });
+        x,
+        &(struct http_error){.status = 404, .type = "invalid_request_error", .message = message});
 }
 
 static enum MHD_Result answer_not_ready(struct http_exchange *x)
 {
     char message[300];
     snprintf(message, sizeof message, "the model is not being served: %s", x->why);
-    return http_answer_error(x, &(struct http_error){ .status = 503,
-                                                      .type = "unavailable_error",
-                                                      .message = message,
-                                                      .header = "Retry-After",
-                                                      .header_value = "5" });
+    return http_answer_error(x, &(struct http_error){.status = 503,
+                                                     .type = "unavailable_error",
+                                                     .message = message,
+                                                     .header = "Retry-After",
+                                                     .header_value = "5"});
 }
 
 static enum MHD_Result answer_too_large(struct http_exchange *x)
@@ -426,10 +431,10 @@ static enum MHD_Result answer_too_large(struct http_exchange *x)
     snprintf(message, sizeof message, "the body is larger than the limit of %llu bytes",
              (unsigned long long)x->server->launch->max_body_bytes);
     x->refused = true;
-    return http_answer_error(x, &(struct http_error){ .status = 413,
-                                                      .type = "invalid_request_error",
-                                                      .code = "request_too_large",
-                                                      .message = message });
+    return http_answer_error(x, &(struct http_error){.status = 413,
+                                                     .type = "invalid_request_error",
+                                                     .code = "request_too_large",
+                                                     .message = message});
 }
 
 static bool lane_attached(struct http_exchange *x)
@@ -449,7 +454,8 @@ static bool is_json_type(const char *content_type)
 }
 
 /* What can be refused before the body is read: an answer now means that it never is. */
-static enum MHD_Result begin(struct http_exchange *x, const char *url, const char *method, bool *answered)
+static enum MHD_Result begin(struct http_exchange *x, const char *url, const char *method,
+                             bool *answered)
 {
     struct glm_http *h = x->server;
     *answered = true;
@@ -466,12 +472,12 @@ static enum MHD_Result begin(struct http_exchange *x, const char *url, const cha
     if (x->route == NULL)
         return answer_no_route(x, method);
     if (!authorised(x))
-        return http_answer_error(x, &(struct http_error){ .status = 401,
-                                                          .type = "invalid_request_error",
-                                                          .code = "invalid_api_key",
-                                                          .message = "missing or wrong API key",
-                                                          .header = "WWW-Authenticate",
-                                                          .header_value = "Bearer" });
+        return http_answer_error(x, &(struct http_error){.status = 401,
+                                                         .type = "invalid_request_error",
+                                                         .code = "invalid_api_key",
+                                                         .message = "missing or wrong API key",
+                                                         .header = "WWW-Authenticate",
+                                                         .header_value = "Bearer"});
     if (!x->route->idle && !lane_attached(x))
         return answer_not_ready(x);
     const char *type = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Type");
@@ -479,10 +485,12 @@ static enum MHD_Result begin(struct http_exchange *x, const char *url, const cha
         char message[300];
         snprintf(message, sizeof message,
                  "content type '%.100s' is not JSON: send 'Content-Type: application/json'", type);
-        return http_answer_error(
-            x, &(struct http_error){ .status = 415, .type = "invalid_request_error", .message = message });
+        return http_answer_error(x, &(struct http_error){.status = 415,
+                                                         .type = "invalid_request_error",
+                                                         .message = message});
     }
-    const char *length = MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
+    const char *length =
+        MHD_lookup_connection_value(x->connection, MHD_HEADER_KIND, "Content-Length");
     if (length != NULL && strtoull(length, NULL, 10) > h->launch->max_body_bytes)
         return answer_too_large(x);
     x->refused = false;
@@ -557,7 +565,7 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
 static enum glm_status bind_socket(struct glm_http *h, uint16_t *port, struct glm_error *err)
 {
     const struct glm_launch_file *l = h->launch;
-    struct addrinfo hints = { .ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM };
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
     struct addrinfo *address = NULL;
     char service[8];
     snprintf(service, sizeof service, "%u", l->listen_port);
@@ -569,10 +577,13 @@ static enum glm_status bind_socket(struct glm_http *h, uint16_t *port, struct gl
     int one = 1;
     h->socket = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (h->socket < 0 || setsockopt(h->socket, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-        bind(h->socket, address->ai_addr, address->ai_addrlen) != 0 || listen(h->socket, 256) != 0) {
-        status = glm_fail(err, errno == EADDRINUSE ? GLM_EBUSY : GLM_EIO, "cannot listen on %s:%u: %s",
-                          l->listen_host, l->listen_port, strerror(errno));
-        glm_error_hint(err, "find its holder with: ss -ltnp 'sport = :%u', or change lanes[].listen",
+        bind(h->socket, address->ai_addr, address->ai_addrlen) != 0 ||
+        listen(h->socket, 256) != 0) {
+        status =
+            glm_fail(err, errno == EADDRINUSE ? GLM_EBUSY : GLM_EIO, "cannot listen on %s:%u: %s",
+                     l->listen_host, l->listen_port, strerror(errno));
+        glm_error_hint(err,
+                       "find its holder with: ss -ltnp 'sport = :%u', or change lanes[].listen",
                        l->listen_port);
     } else {
         struct sockaddr_storage bound;
@@ -585,7 +596,8 @@ static enum glm_status bind_socket(struct glm_http *h, uint16_t *port, struct gl
     return status;
 }
 
-static void on_mhd_log(void *context, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+static void on_mhd_log(void *context, const char *format, va_list args)
+    __attribute__((format(printf, 2, 0)));
 static void on_mhd_log(void *context, const char *format, va_list args)
 {
     char line[512];
@@ -598,14 +610,16 @@ static void on_mhd_log(void *context, const char *format, va_list args)
 static enum glm_status start_daemon(struct glm_http *h, struct glm_error *err)
 {
     h->daemon = MHD_start_daemon(
-        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0,
-        NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->socket, MHD_OPTION_NOTIFY_COMPLETED,
-        on_completed, h, MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS, MHD_OPTION_CONNECTION_LIMIT,
-        MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-        (size_t)(64 << 10), MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL, MHD_OPTION_END);
+        MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME |
+            MHD_USE_ERROR_LOG,
+        0, NULL, NULL, on_request, h, MHD_OPTION_LISTEN_SOCKET, h->socket,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, h, MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS,
+        MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10), MHD_OPTION_EXTERNAL_LOGGER,
+        on_mhd_log, NULL, MHD_OPTION_END);
     if (h->daemon == NULL)
-        return glm_fail(err, GLM_EIO, "cannot start the HTTP server on %s:%u", h->launch->listen_host,
-                        h->launch->listen_port);
+        return glm_fail(err, GLM_EIO, "cannot start the HTTP server on %s:%u",
+                        h->launch->listen_host, h->launch->listen_port);
     return GLM_OK;
 }
 

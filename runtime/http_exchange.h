@@ -16,21 +16,21 @@ struct http_exchange {
     struct glm_http *server;
     struct MHD_Connection *connection;
     const struct http_route *route;
-    const char *path;      /* normalised, in the arena */
+    const char *path;                      /* normalised, in the arena */
     struct glm_scheduler *scheduler;       /* held from the handler's start to the end; NULL: */
     const struct glm_tokenizer *tokenizer; /* no lane is attached, `why` says why */
     char why[256];
-    struct arena arena;    /* everything of this request */
+    struct arena arena; /* everything of this request */
     struct buf body;
-    size_t dropped_bytes;  /* of a body over the limit */
-    bool refused;          /* an answer was queued before the body was read */
+    size_t dropped_bytes; /* of a body over the limit */
+    bool refused;         /* an answer was queued before the body was read */
 
     struct generation *generation;
 
     /* The scheduler's notify and the watcher wake a suspended connection. */
     pthread_mutex_t lock;
     bool suspended, woken;
-    bool watched;          /* in the watcher's epoll set */
+    bool watched; /* in the watcher's epoll set */
     bool client_gone;
     struct http_exchange *next, *previous; /* the watcher's list, under its lock */
 };
@@ -42,14 +42,14 @@ struct http_route {
     const char *path; /* without /v1; a trailing '*' matches one more segment */
     const char *method;
     http_handler handle;
-    bool open;   /* needs no key */
-    bool idle;   /* answered without a lane too */
+    bool open; /* needs no key */
+    bool idle; /* answered without a lane too */
 };
 
 /* What handlers may ask the server. */
 const struct glm_plan *http_plan(const struct http_exchange *x);
 const struct glm_launch_file *http_launch(const struct http_exchange *x);
-double http_started_s(const struct http_exchange *x);      /* Unix time */
+double http_started_s(const struct http_exchange *x); /* Unix time */
 
 /* One row of the error table (reference/serving.md 2.1). */
 struct http_error {

@@ -42,51 +42,51 @@ enum { BOTH = HTTP_CHAT | HTTP_COMPLETION };
 #define AT(member) offsetof(struct http_fields, member)
 
 static const struct field fields[] = {
-    { "model", BOTH, FIELD_STRING, AT(model), 0, 0 },
-    { "messages", HTTP_CHAT, FIELD_ARRAY, AT(messages), 0, 0 },
-    { "prompt", HTTP_COMPLETION, FIELD_ANY, AT(prompt), 0, 0 },
-    { "max_tokens", BOTH, FIELD_INTEGER, AT(max_tokens), 1, 1e9 },
-    { "max_completion_tokens", BOTH, FIELD_INTEGER, AT(max_completion_tokens), 1, 1e9 },
-    { "min_tokens", BOTH, FIELD_INTEGER, AT(min_tokens), 0, 1e9 },
-    { "temperature", BOTH, FIELD_NUMBER, AT(temperature), -1e9, 2 },
-    { "top_p", BOTH, FIELD_NUMBER, AT(top_p), 0, 1 },
-    { "top_k", BOTH, FIELD_INTEGER, AT(top_k), -1e9, 1e9 },
-    { "min_p", BOTH, FIELD_NUMBER, AT(min_p), 0, 1 },
-    { "seed", BOTH, FIELD_SEED, AT(seed), 0, 0 },
-    { "stop", BOTH, FIELD_STOP, AT(stop), 0, 0 },
-    { "ignore_eos", BOTH, FIELD_BOOL, AT(ignore_end), 0, 0 },
-    { "stream", BOTH, FIELD_BOOL, AT(stream), 0, 0 },
-    { "stream_options", BOTH, FIELD_STREAM_OPTIONS, 0, 0, 0 },
-    { "return_token_ids", BOTH, FIELD_BOOL, AT(return_token_ids), 0, 0 },
-    { "tools", HTTP_CHAT, FIELD_ARRAY, AT(tools), 0, 0 },
-    { "tool_choice", HTTP_CHAT, FIELD_TOOL_CHOICE, AT(tool_choice), 0, 0 },
-    { "parallel_tool_calls", HTTP_CHAT, FIELD_BOOL, AT(parallel_tool_calls), 0, 0 },
-    { "reasoning_effort", HTTP_CHAT, FIELD_EFFORT, AT(effort), 0, 0 },
-    { "chat_template_kwargs", HTTP_CHAT, FIELD_OBJECT, AT(kwargs), 0, 0 },
-    { "response_format", BOTH, FIELD_TEXT_FORMAT, 0, 0, 0 },
-    { "n", BOTH, FIELD_UNSUPPORTED, 0, 1, 0 },
-    { "best_of", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 1, 0 },
-    { "echo", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "suffix", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "logprobs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "top_logprobs", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "logit_bias", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "presence_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "frequency_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "repetition_penalty", BOTH, FIELD_UNSUPPORTED, 0, 1, 0 },
-    { "structured_outputs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "guided_json", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "guided_regex", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "guided_choice", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "guided_grammar", BOTH, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "thinking_budget", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "audio", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "image", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0 },
-    { "video", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0 },
+    {"model", BOTH, FIELD_STRING, AT(model), 0, 0},
+    {"messages", HTTP_CHAT, FIELD_ARRAY, AT(messages), 0, 0},
+    {"prompt", HTTP_COMPLETION, FIELD_ANY, AT(prompt), 0, 0},
+    {"max_tokens", BOTH, FIELD_INTEGER, AT(max_tokens), 1, 1e9},
+    {"max_completion_tokens", BOTH, FIELD_INTEGER, AT(max_completion_tokens), 1, 1e9},
+    {"min_tokens", BOTH, FIELD_INTEGER, AT(min_tokens), 0, 1e9},
+    {"temperature", BOTH, FIELD_NUMBER, AT(temperature), -1e9, 2},
+    {"top_p", BOTH, FIELD_NUMBER, AT(top_p), 0, 1},
+    {"top_k", BOTH, FIELD_INTEGER, AT(top_k), -1e9, 1e9},
+    {"min_p", BOTH, FIELD_NUMBER, AT(min_p), 0, 1},
+    {"seed", BOTH, FIELD_SEED, AT(seed), 0, 0},
+    {"stop", BOTH, FIELD_STOP, AT(stop), 0, 0},
+    {"ignore_eos", BOTH, FIELD_BOOL, AT(ignore_end), 0, 0},
+    {"stream", BOTH, FIELD_BOOL, AT(stream), 0, 0},
+    {"stream_options", BOTH, FIELD_STREAM_OPTIONS, 0, 0, 0},
+    {"return_token_ids", BOTH, FIELD_BOOL, AT(return_token_ids), 0, 0},
+    {"tools", HTTP_CHAT, FIELD_ARRAY, AT(tools), 0, 0},
+    {"tool_choice", HTTP_CHAT, FIELD_TOOL_CHOICE, AT(tool_choice), 0, 0},
+    {"parallel_tool_calls", HTTP_CHAT, FIELD_BOOL, AT(parallel_tool_calls), 0, 0},
+    {"reasoning_effort", HTTP_CHAT, FIELD_EFFORT, AT(effort), 0, 0},
+    {"chat_template_kwargs", HTTP_CHAT, FIELD_OBJECT, AT(kwargs), 0, 0},
+    {"response_format", BOTH, FIELD_TEXT_FORMAT, 0, 0, 0},
+    {"n", BOTH, FIELD_UNSUPPORTED, 0, 1, 0},
+    {"best_of", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 1, 0},
+    {"echo", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"suffix", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"logprobs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"top_logprobs", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"logit_bias", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"presence_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"frequency_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"repetition_penalty", BOTH, FIELD_UNSUPPORTED, 0, 1, 0},
+    {"structured_outputs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"guided_json", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"guided_regex", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"guided_choice", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"guided_grammar", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"thinking_budget", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"audio", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"image", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"video", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
     /* Speed or bookkeeping only: the reply is the same without them. */
-    { "draft", BOTH, FIELD_IGNORED, 0, 0, 0 },
-    { "tf_policy", BOTH, FIELD_IGNORED, 0, 0, 0 },
-    { "priority", BOTH, FIELD_IGNORED, 0, 0, 0 },
+    {"draft", BOTH, FIELD_IGNORED, 0, 0, 0},
+    {"tf_policy", BOTH, FIELD_IGNORED, 0, 0, 0},
+    {"priority", BOTH, FIELD_IGNORED, 0, 0, 0},
 };
 
 static bool complain(struct http_field_error *error, const char *field, const char *code,
@@ -105,9 +105,10 @@ static bool complain(struct http_field_error *error, const char *field, const ch
 
 static const char *type_name(const struct glm_json *v)
 {
-    static const char *const names[] = { [GLM_JSON_NULL] = "null",     [GLM_JSON_BOOL] = "a boolean",
-                                         [GLM_JSON_NUMBER] = "a number", [GLM_JSON_STRING] = "a string",
-                                         [GLM_JSON_ARRAY] = "an array", [GLM_JSON_OBJECT] = "an object" };
+    static const char *const names[] = {
+        [GLM_JSON_NULL] = "null",       [GLM_JSON_BOOL] = "a boolean",
+        [GLM_JSON_NUMBER] = "a number", [GLM_JSON_STRING] = "a string",
+        [GLM_JSON_ARRAY] = "an array",  [GLM_JSON_OBJECT] = "an object"};
     return names[v->type];
 }
 
@@ -129,7 +130,8 @@ static bool read_number(const struct field *d, const struct glm_json *v, struct 
     char *end = NULL;
     double value = text == NULL ? NAN : strtod(text, &end);
     if (text == NULL || *end != '\0' || !isfinite(value))
-        return complain(error, d->name, NULL, "'%s' must be a number, got %s", d->name, type_name(v));
+        return complain(error, d->name, NULL, "'%s' must be a number, got %s", d->name,
+                        type_name(v));
     if (value < d->min || value > d->max)
         return complain(error, d->name, NULL, "'%s' is %s, it must lie between %g and %g", d->name,
                         text, d->min, d->max);
@@ -169,7 +171,8 @@ static bool read_string(const struct field *d, const struct glm_json *v, struct 
                         const char **out, struct http_field_error *error)
 {
     if (v->type != GLM_JSON_STRING)
-        return complain(error, d->name, NULL, "'%s' must be a string, got %s", d->name, type_name(v));
+        return complain(error, d->name, NULL, "'%s' must be a string, got %s", d->name,
+                        type_name(v));
     *out = arena_strndup(arena, v->text, v->len);
     return *out != NULL || complain(error, d->name, NULL, "'%s' is too large", d->name);
 }
@@ -179,8 +182,8 @@ static bool read_effort(const struct field *d, const struct glm_json *v, struct 
                         struct http_field_error *error)
 {
     static const char *const table[][2] = {
-        { "none", NULL },    { "minimal", "low" }, { "low", "low" },  { "medium", "high" },
-        { "high", "high" },  { "xhigh", "max" },   { "max", "max" },
+        {"none", NULL},   {"minimal", "low"}, {"low", "low"}, {"medium", "high"},
+        {"high", "high"}, {"xhigh", "max"},   {"max", "max"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         if (!glm_json_is_string(v, table[i][0]))
@@ -200,8 +203,9 @@ static bool add_stop(const struct glm_json *v, struct arena *arena, struct http_
     if (v->type != GLM_JSON_STRING || v->len == 0)
         return complain(error, "stop", NULL, "'stop' must hold strings that are not empty");
     if (v->len > GLM_MAX_STOP_BYTES || memchr(v->text, '\0', v->len) != NULL)
-        return complain(error, "stop", NULL, "a string of 'stop' has %zu bytes, at most %d are allowed",
-                        v->len, GLM_MAX_STOP_BYTES);
+        return complain(error, "stop", NULL,
+                        "a string of 'stop' has %zu bytes, at most %d are allowed", v->len,
+                        GLM_MAX_STOP_BYTES);
     if (f->n_stops == GLM_MAX_STOPS)
         return complain(error, "stop", NULL, "'stop' holds more than %d strings", GLM_MAX_STOPS);
     f->stops[f->n_stops] = arena_strndup(arena, v->text, v->len);
@@ -224,7 +228,8 @@ static bool read_bool(const char *name, const struct glm_json *v, bool *out,
                       struct http_field_error *error)
 {
     if (v->type != GLM_JSON_BOOL)
-        return complain(error, name, NULL, "'%s' must be true or false, got %s", name, type_name(v));
+        return complain(error, name, NULL, "'%s' must be true or false, got %s", name,
+                        type_name(v));
     *out = v->boolean;
     return true;
 }
@@ -314,8 +319,8 @@ static bool read_field(const struct field *d, const struct glm_json *v, struct a
     case FIELD_IGNORED:
         return true;
     case FIELD_UNSUPPORTED:
-        return is_default(d, v) ||
-               complain(error, d->name, "unsupported_parameter", "'%s' is not supported yet", d->name);
+        return is_default(d, v) || complain(error, d->name, "unsupported_parameter",
+                                            "'%s' is not supported yet", d->name);
     }
     return true;
 }
@@ -341,12 +346,14 @@ static bool check_tools(const struct http_fields *f, struct http_field_error *er
         const struct glm_json *function = glm_json_get(t, "function");
         const struct glm_json *name = glm_json_get(function == NULL ? t : function, "name");
         if (name == NULL || name->type != GLM_JSON_STRING || name->len == 0)
-            return complain(error, "tools", NULL, "every entry of 'tools' needs a function with a name");
+            return complain(error, "tools", NULL,
+                            "every entry of 'tools' needs a function with a name");
     }
     return true;
 }
 
-/* On or off (reference/serving.md 4.1): an explicit switch wins, then the effort, then the default. */
+/* On or off (reference/serving.md 4.1): an explicit switch wins, then the effort, then the default.
+ */
 static void settle_thinking(struct http_fields *f)
 {
     if (f->effort_none)
@@ -367,8 +374,8 @@ static void settle_thinking(struct http_fields *f)
 
 static bool is_media(const struct glm_json *part)
 {
-    static const char *const types[] = { "image_url",   "image", "input_image", "video_url",
-                                         "video",       "audio", "input_audio" };
+    static const char *const types[] = {"image_url", "image", "input_image", "video_url",
+                                        "video",     "audio", "input_audio"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (glm_json_is_string(glm_json_get(part, "type"), types[i]))
             return true;
@@ -385,26 +392,29 @@ static bool check_content(const struct glm_json *message, size_t i, struct http_
         return true;
     for (const struct glm_json *part = content->first; part != NULL; part = part->next)
         if (is_media(part))
-            return complain(error, "messages", "unsupported_parameter",
-                            "messages[%zu] holds a picture, video or sound, and this lane has no vision", i);
+            return complain(
+                error, "messages", "unsupported_parameter",
+                "messages[%zu] holds a picture, video or sound, and this lane has no vision", i);
     return true;
 }
 
 /* Roles are checked; `developer` becomes `system` before the template sees it. */
 static bool settle_messages(struct glm_json *messages, struct http_field_error *error)
 {
-    static const char *const roles[] = { "system", "developer", "user", "assistant", "tool" };
+    static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     size_t i = 0;
     for (struct glm_json *m = messages->first; m != NULL; m = m->next, i++) {
         struct glm_json *role = m->type == GLM_JSON_OBJECT ? m->first : NULL;
         while (role != NULL && !(role->key_len == 4 && memcmp(role->key, "role", 4) == 0))
             role = role->next;
         size_t r = 0;
-        while (r < sizeof roles / sizeof roles[0] && (role == NULL || !glm_json_is_string(role, roles[r])))
+        while (r < sizeof roles / sizeof roles[0] &&
+               (role == NULL || !glm_json_is_string(role, roles[r])))
             r++;
         if (r == sizeof roles / sizeof roles[0])
-            return complain(error, "messages", NULL,
-                            "messages[%zu] needs a role: system, developer, user, assistant or tool", i);
+            return complain(
+                error, "messages", NULL,
+                "messages[%zu] needs a role: system, developer, user, assistant or tool", i);
         if (strcmp(roles[r], "developer") == 0) {
             role->text = "system";
             role->len = strlen("system");
@@ -418,9 +428,10 @@ static bool settle_messages(struct glm_json *messages, struct http_field_error *
 bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct arena *arena,
                       struct http_fields *f, struct http_field_error *error)
 {
-    *error = (struct http_field_error){ 0 };
+    *error = (struct http_field_error){0};
     if (body->type != GLM_JSON_OBJECT)
-        return complain(error, NULL, NULL, "the body must be a JSON object, got %s", type_name(body));
+        return complain(error, NULL, NULL, "the body must be a JSON object, got %s",
+                        type_name(body));
     const char *default_effort = f->effort;
     f->effort = NULL;
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
@@ -443,7 +454,8 @@ bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct a
         f->effort = default_effort;
     if (f->top_k < 0)
         f->top_k = 0;
-    if (f->max_completion_tokens > 0 && (f->max_tokens < 0 || f->max_completion_tokens < f->max_tokens))
+    if (f->max_completion_tokens > 0 &&
+        (f->max_tokens < 0 || f->max_completion_tokens < f->max_tokens))
         f->max_tokens = f->max_completion_tokens;
     return true;
 }

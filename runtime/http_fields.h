@@ -17,7 +17,7 @@ struct http_fields {
     double temperature, top_p, min_p;
     int64_t top_k, max_tokens, max_completion_tokens, min_tokens, seed; /* max_*: -1 absent */
     bool has_seed, stream, include_usage, ignore_end, return_token_ids, parallel_tool_calls;
-    bool thinking;          /* settled from kwargs, effort and the server's default */
+    bool thinking; /* settled from kwargs, effort and the server's default */
     bool effort_none;
     const char *stops[GLM_MAX_STOPS];
     uint32_t n_stops;

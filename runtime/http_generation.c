@@ -34,7 +34,7 @@ struct generation {
     struct buf ids;                       /* "1,2,3" when asked for */
     struct buf out;                       /* streamed: events not yet sent */
     size_t n_sent;
-    bool ended;                           /* the last event is in `out` */
+    bool ended; /* the last event is in `out` */
     _Atomic int64_t last_write_ms;
     atomic_bool keepalive_due, client_gone;
 
@@ -78,7 +78,8 @@ static void add_usage(const struct generation *g, struct buf *out)
                "\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%u,\"total_tokens\":%zu,"
                "\"prompt_tokens_details\":{\"cached_tokens\":0},"
                "\"completion_tokens_details\":{\"reasoning_tokens\":%u}}",
-               g->prompt.n, g->n_reply, g->prompt.n + g->n_reply, glm_reply_reasoning_tokens(g->reply));
+               g->prompt.n, g->n_reply, g->prompt.n + g->n_reply,
+               glm_reply_reasoning_tokens(g->reply));
 }
 
 /* Our vendor block, and the timings that dashboards read from llama.cpp's servers. */
@@ -92,10 +93,11 @@ static void add_timings(const struct generation *g, struct buf *out)
     if (g->fields.return_token_ids)
         buf_printf(out, ",\"token_ids\":[%s]", buf_text(&g->ids));
     buf_printf(out,
-               "},\"timings\":{\"cache_n\":0,\"prompt_n\":%zu,\"prompt_ms\":%.3f,\"prompt_per_second\":%.3f,"
+               "},\"timings\":{\"cache_n\":0,\"prompt_n\":%zu,\"prompt_ms\":%.3f,\"prompt_per_"
+               "second\":%.3f,"
                "\"predicted_n\":%u,\"predicted_ms\":%.3f,\"predicted_per_second\":%.3f}",
-               g->prompt.n, 1e3 * prefill, prefill > 0 ? (double)g->prompt.n / prefill : 0, g->n_reply,
-               1e3 * decode, decode > 0 ? (double)(g->n_reply - 1) / decode : 0);
+               g->prompt.n, 1e3 * prefill, prefill > 0 ? (double)g->prompt.n / prefill : 0,
+               g->n_reply, 1e3 * decode, decode > 0 ? (double)(g->n_reply - 1) / decode : 0);
 }
 
 static void add_stop_sequence(const struct generation *g, struct buf *out)
@@ -202,7 +204,8 @@ static void call_event(struct generation *g, const struct glm_reply_event *e)
 static void last_events(struct generation *g)
 {
     begin_event(g);
-    buf_printf(&g->out, ",\"choices\":[{\"index\":0,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}]",
+    buf_printf(&g->out,
+               ",\"choices\":[{\"index\":0,%s,\"logprobs\":null,\"finish_reason\":\"%s\"}]",
                g->kind == HTTP_CHAT ? "\"delta\":{}" : "\"text\":\"\"", finish_reason(g));
     add_stop_sequence(g, &g->out);
     buf_char(&g->out, ',');
@@ -332,12 +335,13 @@ static enum MHD_Result start_stream(struct generation *g)
 {
     if (g->kind == HTTP_CHAT) {
         begin_event(g);
-        buf_str(&g->out, ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
-                         "\"logprobs\":null,\"finish_reason\":null}]");
+        buf_str(&g->out,
+                ",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},"
+                "\"logprobs\":null,\"finish_reason\":null}]");
         end_event(g);
     }
-    struct MHD_Response *response =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, g, NULL);
+    struct MHD_Response *response = MHD_create_response_from_callback(
+        MHD_SIZE_UNKNOWN, STREAM_BLOCK_BYTES, read_stream, g, NULL);
     if (response == NULL)
         return MHD_NO;
     MHD_add_response_header(response, "Content-Type", "text/event-stream");
@@ -362,11 +366,11 @@ enum MHD_Result generation_continue(struct http_exchange *x)
     if (!g->over)
         return MHD_YES; /* suspended */
     if (g->finish == GLM_FINISH_FAILED)
-        return http_answer_error(x, &(struct http_error){ .status = 500,
-                                                          .type = "server_error",
-                                                          .code = "engine_dead",
-                                                          .message = g->error.message });
-    struct buf body = { 0 };
+        return http_answer_error(x, &(struct http_error){.status = 500,
+                                                         .type = "server_error",
+                                                         .code = "engine_dead",
+                                                         .message = g->error.message});
+    struct buf body = {0};
     whole_reply(g, &body);
     return http_answer(x, 200, "application/json", &body);
 }
@@ -380,10 +384,11 @@ static void on_notify(void *context)
 }
 
 /* Default seed: the first 8 bytes, little endian, of SHA-256 over the ids joined by commas, "|" and
- * salt 0, masked to 63 bits (reference/drafters.md 4), so that the same request has the same reply. */
+ * salt 0, masked to 63 bits (reference/drafters.md 4), so that the same request has the same reply.
+ */
 static uint64_t prompt_seed(const struct glm_ids *ids)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     for (size_t i = 0; i < ids->n; i++)
         buf_printf(&text, "%s%d", i > 0 ? "," : "", ids->ids[i]);
     buf_str(&text, "|0");
@@ -405,8 +410,8 @@ static const char *prompt_field(const struct generation *g)
 static bool settle_length(struct generation *g, uint32_t *max_tokens, enum MHD_Result *answer)
 {
     const struct glm_plan_limits *limits = &http_plan(g->exchange)->limits;
-    const uint64_t window = limits->window_tokens < limits->pool_tokens ? limits->window_tokens
-                                                                        : limits->pool_tokens;
+    const uint64_t window =
+        limits->window_tokens < limits->pool_tokens ? limits->window_tokens : limits->pool_tokens;
     const uint64_t left = g->prompt.n < window ? window - g->prompt.n : 0;
     const int64_t asked = g->fields.max_tokens;
     const uint64_t wanted = asked > 0 ? (uint64_t)asked : http_launch(g->exchange)->max_tokens;
@@ -416,12 +421,14 @@ static bool settle_length(struct generation *g, uint32_t *max_tokens, enum MHD_R
     }
     if (left == 0 || (asked > 0 && wanted > left)) {
         char message[400];
-        snprintf(message, sizeof message,
-                 "this model's maximum context length is %llu tokens: the prompt has %zu and the reply "
-                 "was asked to have up to %llu. Shorten the prompt%s",
-                 (unsigned long long)window, g->prompt.n, (unsigned long long)wanted,
-                 left > 0 ? " or lower max_tokens" : "");
-        *answer = http_answer_invalid(g->exchange, prompt_field(g), "context_length_exceeded", message);
+        snprintf(
+            message, sizeof message,
+            "this model's maximum context length is %llu tokens: the prompt has %zu and the reply "
+            "was asked to have up to %llu. Shorten the prompt%s",
+            (unsigned long long)window, g->prompt.n, (unsigned long long)wanted,
+            left > 0 ? " or lower max_tokens" : "");
+        *answer =
+            http_answer_invalid(g->exchange, prompt_field(g), "context_length_exceeded", message);
         return false;
     }
     *max_tokens = (uint32_t)(wanted < left ? wanted : left);
@@ -432,7 +439,7 @@ static enum MHD_Result submit(struct generation *g)
 {
     struct http_exchange *x = g->exchange;
     const struct http_fields *f = &g->fields;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     enum MHD_Result answer = MHD_NO;
     uint32_t max_tokens;
     if (!settle_length(g, &max_tokens, &answer))
@@ -465,12 +472,12 @@ static enum MHD_Result submit(struct generation *g)
     if (status == GLM_EINVAL)
         return http_answer_invalid(x, prompt_field(g), NULL, err.message);
     if (status != GLM_OK)
-        return http_answer_error(x, &(struct http_error){ .status = 503,
-                                                          .type = "server_error",
-                                                          .code = "engine_dead",
-                                                          .message = err.message,
-                                                          .header = "Retry-After",
-                                                          .header_value = "5" });
+        return http_answer_error(x, &(struct http_error){.status = 503,
+                                                         .type = "server_error",
+                                                         .code = "engine_dead",
+                                                         .message = err.message,
+                                                         .header = "Retry-After",
+                                                         .header_value = "5"});
     g->last_write_ms = monotonic_ms();
     http_watch(x);
     return f->stream ? start_stream(g) : generation_continue(x);
@@ -480,7 +487,7 @@ static enum MHD_Result new_generation(struct http_exchange *x, enum http_route_k
                                       struct generation **out, enum MHD_Result *answer)
 {
     struct glm_json *body;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct http_field_error error;
     struct generation *g = calloc(1, sizeof *g);
     *answer = MHD_NO;
@@ -509,7 +516,8 @@ static enum MHD_Result new_generation(struct http_exchange *x, enum http_route_k
  * opens one (reference/serving.md 4.2); decided on ids. */
 static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_ids *ids)
 {
-    const int32_t open = glm_tokenizer_added(t, "<think>"), close = glm_tokenizer_added(t, "</think>"),
+    const int32_t open = glm_tokenizer_added(t, "<think>"),
+                  close = glm_tokenizer_added(t, "</think>"),
                   assistant = glm_tokenizer_added(t, "<|assistant|>");
     for (size_t i = ids->n; i > 0 && ids->ids[i - 1] != assistant; i--) {
         if (ids->ids[i - 1] == open)
@@ -520,7 +528,8 @@ static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_
     return false;
 }
 
-static enum MHD_Result finish_setup(struct http_exchange *x, struct generation *g, enum MHD_Result answer)
+static enum MHD_Result finish_setup(struct http_exchange *x, struct generation *g,
+                                    enum MHD_Result answer)
 {
     /* A refused request has no scheduler request and keeps no generation. */
     if (g->request == NULL) {
@@ -538,8 +547,8 @@ enum MHD_Result http_chat_completions(struct http_exchange *x)
         return answer;
     x->generation = g;
     struct http_fields *f = &g->fields;
-    struct glm_error err = { 0 };
-    struct buf text = { 0 };
+    struct glm_error err = {0};
+    struct buf text = {0};
     struct glm_chat_options options = {
         .messages = f->messages,
         .tools = glm_json_is_string(f->tool_choice, "none") ? NULL : f->tools,
@@ -566,8 +575,8 @@ static bool read_prompt(struct generation *g, const struct glm_json *prompt, str
 {
     const struct glm_json *first = prompt->first;
     if (prompt->type == GLM_JSON_STRING)
-        return glm_tokenizer_encode(g->exchange->tokenizer, prompt->text, prompt->len, true, &g->prompt) ==
-               GLM_OK;
+        return glm_tokenizer_encode(g->exchange->tokenizer, prompt->text, prompt->len, true,
+                                    &g->prompt) == GLM_OK;
     if (prompt->type != GLM_JSON_ARRAY || first == NULL) {
         glm_fail(err, GLM_EINVAL, "'prompt' must be a string or an array of token ids");
         return false;
@@ -575,7 +584,8 @@ static bool read_prompt(struct generation *g, const struct glm_json *prompt, str
     if (first->type != GLM_JSON_NUMBER) {
         if (prompt->n_children == 1 && first->type != GLM_JSON_NULL && first->type != GLM_JSON_BOOL)
             return read_prompt(g, first, err);
-        glm_fail(err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request", prompt->n_children);
+        glm_fail(err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request",
+                 prompt->n_children);
         return false;
     }
     g->prompt.ids = malloc(prompt->n_children * sizeof g->prompt.ids[0]);
@@ -587,9 +597,10 @@ static bool read_prompt(struct generation *g, const struct glm_json *prompt, str
     for (const struct glm_json *id = first; id != NULL; id = id->next) {
         char *end = NULL;
         long value = id->type == GLM_JSON_NUMBER ? strtol(id->text, &end, 10) : -1;
-        if (end != id->text + id->len || value < 0 || value >= (long)http_plan(g->exchange)->d_vocab) {
-            glm_fail(err, GLM_EINVAL, "entry %zu of 'prompt' is not a token id below %u", g->prompt.n,
-                     http_plan(g->exchange)->d_vocab);
+        if (end != id->text + id->len || value < 0 ||
+            value >= (long)http_plan(g->exchange)->d_vocab) {
+            glm_fail(err, GLM_EINVAL, "entry %zu of 'prompt' is not a token id below %u",
+                     g->prompt.n, http_plan(g->exchange)->d_vocab);
             return false;
         }
         g->prompt.ids[g->prompt.n++] = (int32_t)value;
@@ -604,7 +615,7 @@ enum MHD_Result http_completions(struct http_exchange *x)
     if (new_generation(x, HTTP_COMPLETION, &g, &answer) != MHD_YES)
         return answer;
     x->generation = g;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (!read_prompt(g, g->fields.prompt, &err))
         answer = http_answer_invalid(x, "prompt", NULL, err.message);
     else

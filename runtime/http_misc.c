@@ -15,25 +15,26 @@ static void add_model(const struct http_exchange *x, struct buf *out)
     const unsigned window = http_plan(x)->limits.window_tokens;
     buf_str(out, "{\"id\":");
     buf_json_string(out, name, strlen(name));
-    buf_printf(out,
-               ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"glmctl\",\"max_model_len\":%u,"
-               "\"context_length\":%u}",
-               (long long)http_started_s(x), window, window);
+    buf_printf(
+        out,
+        ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"glmctl\",\"max_model_len\":%u,"
+        "\"context_length\":%u}",
+        (long long)http_started_s(x), window, window);
 }
 
 enum MHD_Result http_models(struct http_exchange *x)
 {
-    struct buf body = { 0 };
+    struct buf body = {0};
     const char *name = strcmp(x->path, "/models") == 0 ? NULL : x->path + strlen("/models/");
     if (name != NULL && strcmp(name, http_launch(x)->served_name) != 0) {
         char message[400];
-        snprintf(message, sizeof message, "there is no model '%.150s', this server has '%.150s'", name,
-                 http_launch(x)->served_name);
-        return http_answer_error(x, &(struct http_error){ .status = 404,
-                                                          .type = "invalid_request_error",
-                                                          .code = "model_not_found",
-                                                          .param = "model",
-                                                          .message = message });
+        snprintf(message, sizeof message, "there is no model '%.150s', this server has '%.150s'",
+                 name, http_launch(x)->served_name);
+        return http_answer_error(x, &(struct http_error){.status = 404,
+                                                         .type = "invalid_request_error",
+                                                         .code = "model_not_found",
+                                                         .param = "model",
+                                                         .message = message});
     }
     if (name == NULL)
         buf_str(&body, "{\"object\":\"list\",\"data\":[");
@@ -78,9 +79,10 @@ static enum glm_status tokenize_text(struct http_exchange *x, struct glm_json *b
     return glm_chat_render(&options, text, err);
 }
 
-static void add_token_strings(const struct http_exchange *x, const struct glm_ids *ids, struct buf *out)
+static void add_token_strings(const struct http_exchange *x, const struct glm_ids *ids,
+                              struct buf *out)
 {
-    struct buf piece = { 0 };
+    struct buf piece = {0};
     buf_char(out, '[');
     for (size_t i = 0; i < ids->n; i++) {
         buf_clear(&piece);
@@ -94,7 +96,7 @@ static void add_token_strings(const struct http_exchange *x, const struct glm_id
 
 static bool parse_body(struct http_exchange *x, struct glm_json **body, enum MHD_Result *answer)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_json_parse(buf_text(&x->body), x->body.len, &x->arena, body, &err) == GLM_OK) {
         if ((*body)->type == GLM_JSON_OBJECT)
             return true;
@@ -113,16 +115,16 @@ enum MHD_Result http_tokenize(struct http_exchange *x)
     enum MHD_Result answer;
     if (!parse_body(x, &body, &answer))
         return answer;
-    struct glm_error err = { 0 };
-    struct buf text = { 0 };
-    struct glm_ids ids = { 0 };
+    struct glm_error err = {0};
+    struct buf text = {0};
+    struct glm_ids ids = {0};
     enum glm_status status = tokenize_text(x, body, &text, &err);
     if (status == GLM_OK)
         status = glm_tokenizer_encode(x->tokenizer, buf_text(&text), text.len, true, &ids);
     if (status != GLM_OK) {
         answer = http_answer_invalid(x, NULL, NULL, err.message);
     } else {
-        struct buf out = { 0 };
+        struct buf out = {0};
         buf_printf(&out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids.n,
                    http_plan(x)->limits.window_tokens);
         for (size_t i = 0; i < ids.n; i++)
@@ -149,7 +151,7 @@ enum MHD_Result http_detokenize(struct http_exchange *x)
     const struct glm_json *tokens = glm_json_get(body, "tokens");
     if (tokens == NULL || tokens->type != GLM_JSON_ARRAY)
         return http_answer_invalid(x, "tokens", NULL, "'tokens' must be an array of token ids");
-    struct buf text = { 0 }, out = { 0 };
+    struct buf text = {0}, out = {0};
     for (const struct glm_json *t = tokens->first; t != NULL; t = t->next) {
         char *end = NULL;
         long id = t->type == GLM_JSON_NUMBER ? strtol(t->text, &end, 10) : -1;
@@ -171,7 +173,7 @@ enum MHD_Result http_detokenize(struct http_exchange *x)
 
 enum MHD_Result http_health(struct http_exchange *x)
 {
-    struct buf out = { 0 };
+    struct buf out = {0};
     if (x->scheduler == NULL) {
         buf_str(&out, "{\"ok\":false,\"state\":");
         buf_json_string(&out, x->why, strlen(x->why));
@@ -186,45 +188,51 @@ enum MHD_Result http_health(struct http_exchange *x)
                "\"prefill_seconds_total\":%.6f,\"decode_seconds_total\":%.6f,",
                s.broken ? "false" : "true", s.running + s.waiting > 0 ? "true" : "false", s.running,
                s.waiting, (unsigned long long)s.requests_total,
-               (unsigned long long)s.prompt_tokens_total, (unsigned long long)s.completion_tokens_total,
-               (unsigned long long)s.rounds_total, s.prefill_seconds_total, s.decode_seconds_total);
+               (unsigned long long)s.prompt_tokens_total,
+               (unsigned long long)s.completion_tokens_total, (unsigned long long)s.rounds_total,
+               s.prefill_seconds_total, s.decode_seconds_total);
     buf_printf(&out,
                "\"streams\":{\"decoding\":%u,\"prefilling\":%u,\"max\":%u},\"context_length\":%u,"
                "\"pool_tokens\":%llu,\"pool_free_tokens\":%llu,\"iteration_s\":%.3f}",
                s.decoding, s.filling, s.max_streams, http_plan(x)->limits.window_tokens,
-               (unsigned long long)s.pool_tokens, (unsigned long long)s.pool_free_tokens, s.step_age_s);
+               (unsigned long long)s.pool_tokens, (unsigned long long)s.pool_free_tokens,
+               s.step_age_s);
     return http_answer(x, s.broken ? 503 : 200, "application/json", &out);
 }
 
 enum MHD_Result http_metrics(struct http_exchange *x)
 {
-    struct glm_scheduler_stats s = { 0 };
+    struct glm_scheduler_stats s = {0};
     if (x->scheduler != NULL)
         s = glm_scheduler_stats(x->scheduler);
     const struct {
         const char *name, *type, *help;
         double value;
     } families[] = {
-        { "up", "gauge", "1 while a lane is served", x->scheduler != NULL && !s.broken },
-        { "requests_running", "gauge", "requests that hold a stream", s.running },
-        { "requests_waiting", "gauge", "requests in the queue", s.waiting },
-        { "streams_max", "gauge", "streams of the lane", s.max_streams },
-        { "requests_total", "counter", "requests taken", (double)s.requests_total },
-        { "requests_canceled_total", "counter", "requests whose client left", (double)s.canceled_total },
-        { "requests_failed_total", "counter", "requests that ended with an error", (double)s.failed_total },
-        { "prompt_tokens_total", "counter", "prompt tokens computed", (double)s.prompt_tokens_total },
-        { "generation_tokens_total", "counter", "reply tokens", (double)s.completion_tokens_total },
-        { "rounds_total", "counter", "rounds run", (double)s.rounds_total },
-        { "prefill_seconds_total", "counter", "seconds in rounds of prompts alone", s.prefill_seconds_total },
-        { "decode_seconds_total", "counter", "seconds in rounds with decoding", s.decode_seconds_total },
-        { "pool_tokens", "gauge", "token rows of the pool", (double)s.pool_tokens },
-        { "pool_free_tokens", "gauge", "token rows that are free", (double)s.pool_free_tokens },
+        {"up", "gauge", "1 while a lane is served", x->scheduler != NULL && !s.broken},
+        {"requests_running", "gauge", "requests that hold a stream", s.running},
+        {"requests_waiting", "gauge", "requests in the queue", s.waiting},
+        {"streams_max", "gauge", "streams of the lane", s.max_streams},
+        {"requests_total", "counter", "requests taken", (double)s.requests_total},
+        {"requests_canceled_total", "counter", "requests whose client left",
+         (double)s.canceled_total},
+        {"requests_failed_total", "counter", "requests that ended with an error",
+         (double)s.failed_total},
+        {"prompt_tokens_total", "counter", "prompt tokens computed", (double)s.prompt_tokens_total},
+        {"generation_tokens_total", "counter", "reply tokens", (double)s.completion_tokens_total},
+        {"rounds_total", "counter", "rounds run", (double)s.rounds_total},
+        {"prefill_seconds_total", "counter", "seconds in rounds of prompts alone",
+         s.prefill_seconds_total},
+        {"decode_seconds_total", "counter", "seconds in rounds with decoding",
+         s.decode_seconds_total},
+        {"pool_tokens", "gauge", "token rows of the pool", (double)s.pool_tokens},
+        {"pool_free_tokens", "gauge", "token rows that are free", (double)s.pool_free_tokens},
     };
-    struct buf out = { 0 };
+    struct buf out = {0};
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        buf_printf(&out, "# HELP glmctl_%s %s\n# TYPE glmctl_%s %s\nglmctl_%s %.17g\n", families[i].name,
-                   families[i].help, families[i].name, families[i].type, families[i].name,
-                   families[i].value);
+        buf_printf(&out, "# HELP glmctl_%s %s\n# TYPE glmctl_%s %s\nglmctl_%s %.17g\n",
+                   families[i].name, families[i].help, families[i].name, families[i].type,
+                   families[i].name, families[i].value);
     const double usage =
         s.pool_tokens > 0 ? 1.0 - (double)s.pool_free_tokens / (double)s.pool_tokens : 0.0;
     buf_printf(&out,

@@ -106,7 +106,7 @@ static struct glm_op *push(struct glm_scheduler *s, enum glm_op_kind kind, uint3
 {
     GLM_ASSERT(s->n_ops < GLM_MAX_OPS);
     struct glm_op *op = &s->ops[s->n_ops++];
-    *op = (struct glm_op){ .kind = kind, .stream = stream };
+    *op = (struct glm_op){.kind = kind, .stream = stream};
     return op;
 }
 
@@ -303,7 +303,7 @@ static void break_down(struct glm_scheduler *s, const struct glm_error *error)
 static void *work(void *argument)
 {
     struct glm_scheduler *s = argument;
-    struct glm_error error = { 0 };
+    struct glm_error error = {0};
     for (;;) {
         pthread_mutex_lock(&s->lock);
         build_list(s);
@@ -318,7 +318,7 @@ static void *work(void *argument)
             break;
 
         struct glm_round_result result;
-        error = (struct glm_error){ 0 };
+        error = (struct glm_error){0};
         enum glm_status status = glm_engine_run(s->engine, s->ops, s->n_ops, &result, &error);
         if (status != GLM_OK) {
             break_down(s, &error);
@@ -330,14 +330,14 @@ static void *work(void *argument)
         retire(s);
         pthread_mutex_unlock(&s->lock);
     }
-    error = (struct glm_error){ 0 };
+    error = (struct glm_error){0};
     glm_fail(&error, GLM_ECANCELED, "the server is stopping");
     pthread_mutex_lock(&s->lock);
     fail_all(s, &error);
     pthread_mutex_unlock(&s->lock);
-    struct glm_op stop = { .kind = GLM_OP_STOP };
+    struct glm_op stop = {.kind = GLM_OP_STOP};
     struct glm_round_result result;
-    error = (struct glm_error){ 0 };
+    error = (struct glm_error){0};
     if (glm_engine_run(s->engine, &stop, 1, &result, &error) != GLM_OK)
         glm_log(GLM_LOG_WARN, "cannot tell the other ranks to stop: %s", error.message);
     return NULL;
