@@ -111,7 +111,7 @@ static enum glm_status run_points(const struct bench_options *o, const struct ta
         }
         list = *end == ',' ? end + 1 : end;
         for (int64_t run = 0; status == GLM_OK && run < runs; run++) {
-            struct point p;
+            struct point p = { 0 };
             progress_show(&progress, "prompt of %lu tokens, run %lld of %lld", n_prompt,
                           (long long)run + 1, (long long)runs);
             prompt_body((uint32_t)n_prompt, n_reply, t->compiled.cluster->checkpoint->model.d_vocab,

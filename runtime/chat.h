@@ -21,20 +21,20 @@ enum glm_status glm_chat_render(const struct glm_chat_options *o, struct buf *ou
                                 struct glm_error *err);
 
 /* Splits a reply as its ids arrive. Decisions are made on token ids, not text. */
-struct glm_reply;
+struct glm_reply; 
 struct glm_reply_event {
     enum { GLM_REPLY_REASONING, GLM_REPLY_CONTENT, GLM_REPLY_TOOL_CALL } kind;
-    const char *text; /* piece of reasoning or content, whole UTF-8 characters; borrowed */
+    const char *text;      /* piece of reasoning or content, whole UTF-8 characters; borrowed */
     size_t len;
-    const char *name; /* tool call: its name and arguments as JSON text */
+    const char *name;      /* tool call: its name and arguments as JSON text */
     const char *arguments;
 };
 struct glm_reply_options {
-    bool in_reasoning;            /* from the rendered prompt: ends inside an open think block */
-    const struct glm_json *tools; /* offered tools, for names and argument types; NULL: no calls */
+    bool in_reasoning;             /* from the rendered prompt: ends inside an open think block */
+    const struct glm_json *tools;  /* offered tools, for names and argument types; NULL: no calls */
     bool parse_calls;
-    bool raw;                 /* completions: every token's text is content */
-    const char *const *stops; /* stop strings over the content, GLM_MAX_STOPS at most */
+    bool raw;                      /* completions: every token's text is content */
+    const char *const *stops;      /* stop strings over the content, GLM_MAX_STOPS at most */
     uint32_t n_stops;
 };
 enum glm_status glm_reply_new(const struct glm_tokenizer *t, const struct glm_reply_options *o,

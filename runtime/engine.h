@@ -38,10 +38,10 @@ enum glm_op_kind {
 struct glm_op {
     enum glm_op_kind kind;
     uint32_t stream, kept;
-    uint32_t n;        /* tokens or rows */
-    uint32_t n_tokens; /* room to claim */
+    uint32_t n;            /* tokens or rows */
+    uint32_t n_tokens;     /* room to claim */
     uint32_t out_from;
-    const int32_t *tokens;        /* borrowed for the call */
+    const int32_t *tokens; /* borrowed for the call */
     const struct glm_draw *draws; /* one a wanted logits row; NULL: no draw, token -1 */
 };
 

@@ -9,21 +9,15 @@
 
 #include <stdbool.h>
 
-enum glm_json_type {
-    GLM_JSON_NULL,
-    GLM_JSON_BOOL,
-    GLM_JSON_NUMBER,
-    GLM_JSON_STRING,
-    GLM_JSON_ARRAY,
-    GLM_JSON_OBJECT
-};
+enum glm_json_type { GLM_JSON_NULL, GLM_JSON_BOOL, GLM_JSON_NUMBER, GLM_JSON_STRING,
+                     GLM_JSON_ARRAY, GLM_JSON_OBJECT };
 
 struct glm_json {
     enum glm_json_type type;
     bool boolean;
-    const char *text; /* string's bytes (may hold NUL; see len) or number's text */
+    const char *text;  /* string's bytes (may hold NUL; see len) or number's text */
     size_t len;
-    const char *key; /* set for members of an object */
+    const char *key;   /* set for members of an object */
     size_t key_len;
     struct glm_json *first, *next; /* children in order; siblings */
     size_t n_children;
