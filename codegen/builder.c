@@ -207,6 +207,8 @@ const char *glm_float_text(struct glm_builder *b, double value)
         if (strtod(text, NULL) == value)
             break;
     }
+    if (strstr(text, "e+") && value < 1e15 && value > -1e15)
+        snprintf(text, sizeof text, "%.0f", value);
     return glm_text(b, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
 }
 
