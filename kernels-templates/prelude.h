@@ -18,29 +18,35 @@
 #include <arm_neon.h>
 #endif
 
-#define GLM_INLINE static inline __attribute__((always_inline, unused))
+#define GLM_INLINE     static inline __attribute__((always_inline, unused))
 #define GLM_FINITE_MAX 3.402823466e+38f
+/* Before a loop whose count is a constant and whose arrays must stay in registers. */
+#if defined(__clang__)
+#define GLM_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define GLM_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 /* ---- Native registers ---- */
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
-#define GLM_AVX512 1
-#define GLM_NATIVE 1
+#define GLM_AVX512       1
+#define GLM_NATIVE       1
 #define GLM_NATIVE_LANES 16
 typedef float glm_nf __attribute__((vector_size(64)));
 typedef uint32_t glm_nu __attribute__((vector_size(64)));
 typedef int32_t glm_ni __attribute__((vector_size(64)));
-#define GLM_EACH(S) S(0)
+#define GLM_FILL(a) a, a, a, a, a, a, a, a, a, a, a, a, a, a, a, a
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define GLM_AVX2 1
-#define GLM_NATIVE 2
+#define GLM_AVX2         1
+#define GLM_NATIVE       2
 #define GLM_NATIVE_LANES 8
 typedef float glm_nf __attribute__((vector_size(32)));
 typedef uint32_t glm_nu __attribute__((vector_size(32)));
 typedef int32_t glm_ni __attribute__((vector_size(32)));
-#define GLM_EACH(S) S(0) S(1)
+#define GLM_FILL(a)      a, a, a, a, a, a, a, a
 #else
-#define GLM_NATIVE 4
+#define GLM_NATIVE       4
 #define GLM_NATIVE_LANES 4
 #if defined(__ARM_NEON)
 #define GLM_NEON 1
@@ -52,7 +58,7 @@ typedef float glm_nf __attribute__((vector_size(16)));
 typedef uint32_t glm_nu __attribute__((vector_size(16)));
 typedef int32_t glm_ni __attribute__((vector_size(16)));
 #endif
-#define GLM_EACH(S) S(0) S(1) S(2) S(3)
+#define GLM_FILL(a) a, a, a, a
 #endif
 
 typedef struct {
@@ -75,6 +81,7 @@ GLM_INLINE glm_nf glm_native_fma(glm_nf a, glm_nf b, glm_nf c)
     return vfmaq_f32(c, a, b);
 #else
     glm_nf r;
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE_LANES; i++)
         r[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return r;
@@ -90,6 +97,7 @@ GLM_INLINE glm_nf glm_native_sqrt(glm_nf a)
 #elif defined(GLM_NEON)
     return vsqrtq_f32(a);
 #else
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE_LANES; i++)
         a[i] = __builtin_sqrtf(a[i]);
     return a;
@@ -98,59 +106,66 @@ GLM_INLINE glm_nf glm_native_sqrt(glm_nf a)
 
 /* ---- Lanes ---- */
 
-#define GLM_LANES_BINARY(NAME, TYPE, OP)                                                           \
-    GLM_INLINE TYPE NAME(TYPE a, TYPE b)                                                           \
-    {                                                                                              \
-        TYPE r;                                                                                    \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            r.v[i] = a.v[i] OP b.v[i];                                                             \
-        return r;                                                                                  \
+#define GLM_LANES_BINARY(NAME, TYPE, OP)     \
+    GLM_INLINE TYPE NAME(TYPE a, TYPE b)     \
+    {                                        \
+        TYPE r;                              \
+        GLM_UNROLL                           \
+        for (int i = 0; i < GLM_NATIVE; i++) \
+            r.v[i] = a.v[i] OP b.v[i];       \
+        return r;                            \
     }
-#define GLM_LANES_COMPARE(NAME, TYPE, OP)                                                          \
-    GLM_INLINE glm_i32x16 NAME(TYPE a, TYPE b)                                                     \
-    {                                                                                              \
-        glm_i32x16 r;                                                                              \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            r.v[i] = (glm_ni)(a.v[i] OP b.v[i]);                                                   \
-        return r;                                                                                  \
+#define GLM_LANES_COMPARE(NAME, TYPE, OP)        \
+    GLM_INLINE glm_i32x16 NAME(TYPE a, TYPE b)   \
+    {                                            \
+        glm_i32x16 r;                            \
+        GLM_UNROLL                               \
+        for (int i = 0; i < GLM_NATIVE; i++)     \
+            r.v[i] = (glm_ni)(a.v[i] OP b.v[i]); \
+        return r;                                \
     }
-#define GLM_LANES_SHIFT(NAME, TYPE, OP)                                                            \
-    GLM_INLINE TYPE NAME(TYPE a, int n)                                                            \
-    {                                                                                              \
-        TYPE r;                                                                                    \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            r.v[i] = a.v[i] OP n;                                                                  \
-        return r;                                                                                  \
+#define GLM_LANES_SHIFT(NAME, TYPE, OP)      \
+    GLM_INLINE TYPE NAME(TYPE a, int n)      \
+    {                                        \
+        TYPE r;                              \
+        GLM_UNROLL                           \
+        for (int i = 0; i < GLM_NATIVE; i++) \
+            r.v[i] = a.v[i] OP n;            \
+        return r;                            \
     }
-#define GLM_LANES_CAST(NAME, FROM, TO, NATIVE_TO)                                                  \
-    GLM_INLINE TO NAME(FROM a)                                                                     \
-    {                                                                                              \
-        TO r;                                                                                      \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            r.v[i] = (NATIVE_TO)a.v[i];                                                            \
-        return r;                                                                                  \
+#define GLM_LANES_CAST(NAME, FROM, TO, NATIVE_TO) \
+    GLM_INLINE TO NAME(FROM a)                    \
+    {                                             \
+        TO r;                                     \
+        GLM_UNROLL                                \
+        for (int i = 0; i < GLM_NATIVE; i++)      \
+            r.v[i] = (NATIVE_TO)a.v[i];           \
+        return r;                                 \
     }
-#define GLM_LANES_SPLAT(NAME, TYPE, NATIVE_TYPE, SCALAR)                                           \
-    GLM_INLINE TYPE NAME(SCALAR a)                                                                 \
-    {                                                                                              \
-        TYPE r;                                                                                    \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            for (int j = 0; j < GLM_NATIVE_LANES; j++)                                             \
-                r.v[i][j] = a;                                                                     \
-        return r;                                                                                  \
+#define GLM_LANES_SPLAT(NAME, TYPE, NATIVE_TYPE, SCALAR) \
+    GLM_INLINE TYPE NAME(SCALAR a)                       \
+    {                                                    \
+        NATIVE_TYPE n = {GLM_FILL(a)};                   \
+        TYPE r;                                          \
+        GLM_UNROLL                                       \
+        for (int i = 0; i < GLM_NATIVE; i++)             \
+            r.v[i] = n;                                  \
+        return r;                                        \
     }
-#define GLM_LANES_MEMORY(LOAD, STORE, TYPE, SCALAR)                                                \
-    GLM_INLINE TYPE LOAD(const SCALAR *p)                                                          \
-    {                                                                                              \
-        TYPE r;                                                                                    \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            __builtin_memcpy(&r.v[i], p + i * GLM_NATIVE_LANES, sizeof r.v[i]);                    \
-        return r;                                                                                  \
-    }                                                                                              \
-    GLM_INLINE void STORE(SCALAR *p, TYPE a)                                                       \
-    {                                                                                              \
-        for (int i = 0; i < GLM_NATIVE; i++)                                                       \
-            __builtin_memcpy(p + i * GLM_NATIVE_LANES, &a.v[i], sizeof a.v[i]);                    \
+#define GLM_LANES_MEMORY(LOAD, STORE, TYPE, SCALAR)                             \
+    GLM_INLINE TYPE LOAD(const SCALAR *p)                                       \
+    {                                                                           \
+        TYPE r;                                                                 \
+        GLM_UNROLL                                                              \
+        for (int i = 0; i < GLM_NATIVE; i++)                                    \
+            __builtin_memcpy(&r.v[i], p + i * GLM_NATIVE_LANES, sizeof r.v[i]); \
+        return r;                                                               \
+    }                                                                           \
+    GLM_INLINE void STORE(SCALAR *p, TYPE a)                                    \
+    {                                                                           \
+        GLM_UNROLL                                                              \
+        for (int i = 0; i < GLM_NATIVE; i++)                                    \
+            __builtin_memcpy(p + i * GLM_NATIVE_LANES, &a.v[i], sizeof a.v[i]); \
     }
 
 GLM_LANES_MEMORY(glm_load, glm_store, glm_f32x16, float)
@@ -189,6 +204,7 @@ GLM_LANES_CAST(glm_i32_as_u32, glm_i32x16, glm_u32x16, glm_nu)
 GLM_INLINE glm_f32x16 glm_fma(glm_f32x16 a, glm_f32x16 b, glm_f32x16 c)
 {
     glm_f32x16 r;
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         r.v[i] = glm_native_fma(a.v[i], b.v[i], c.v[i]);
     return r;
@@ -196,6 +212,7 @@ GLM_INLINE glm_f32x16 glm_fma(glm_f32x16 a, glm_f32x16 b, glm_f32x16 c)
 
 GLM_INLINE glm_f32x16 glm_sqrt16(glm_f32x16 a)
 {
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         a.v[i] = glm_native_sqrt(a.v[i]);
     return a;
@@ -205,6 +222,7 @@ GLM_INLINE glm_f32x16 glm_sqrt16(glm_f32x16 a)
 GLM_INLINE glm_f32x16 glm_select(glm_i32x16 mask, glm_f32x16 a, glm_f32x16 b)
 {
     glm_f32x16 r;
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         r.v[i] = (glm_nf)((mask.v[i] & (glm_ni)a.v[i]) | (~mask.v[i] & (glm_ni)b.v[i]));
     return r;
@@ -213,6 +231,7 @@ GLM_INLINE glm_f32x16 glm_select(glm_i32x16 mask, glm_f32x16 a, glm_f32x16 b)
 GLM_INLINE glm_u32x16 glm_select_u32(glm_i32x16 mask, glm_u32x16 a, glm_u32x16 b)
 {
     glm_u32x16 r;
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         r.v[i] = ((glm_nu)mask.v[i] & a.v[i]) | (~(glm_nu)mask.v[i] & b.v[i]);
     return r;
@@ -231,6 +250,7 @@ GLM_INLINE glm_f32x16 glm_max(glm_f32x16 a, glm_f32x16 b)
 GLM_INLINE glm_f32x16 glm_i32_to_f32(glm_i32x16 a)
 {
     glm_f32x16 r;
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         r.v[i] = __builtin_convertvector(a.v[i], glm_nf);
     return r;
@@ -258,16 +278,39 @@ GLM_INLINE void glm_store_n(float *p, glm_f32x16 a, int n)
 }
 
 /* The one order in which 16 lanes are summed: i + (i+8), then + 4, + 2, + 1. */
+typedef float glm_f32x4 __attribute__((vector_size(16)));
+#define GLM_SHUFFLE __builtin_shufflevector
+
+/* The first two steps: lane i of 4 holds lanes i, i+4, i+8, i+12. */
+GLM_INLINE glm_f32x4 glm_sum16_quarter(glm_f32x16 a)
+{
+#if GLM_NATIVE == 4
+    return (glm_f32x4)((a.v[0] + a.v[2]) + (a.v[1] + a.v[3]));
+#else
+#if GLM_NATIVE == 2
+    glm_nf e = a.v[0] + a.v[1];
+#else
+    typedef float half __attribute__((vector_size(32)));
+    half e = GLM_SHUFFLE(a.v[0], a.v[0], 0, 1, 2, 3, 4, 5, 6, 7) +
+             GLM_SHUFFLE(a.v[0], a.v[0], 8, 9, 10, 11, 12, 13, 14, 15);
+#endif
+    return GLM_SHUFFLE(e, e, 0, 1, 2, 3) + GLM_SHUFFLE(e, e, 4, 5, 6, 7);
+#endif
+}
 GLM_INLINE float glm_sum16(glm_f32x16 a)
 {
-    float t[16];
-    glm_store(t, a);
-    float e[8], f[4];
-    for (int i = 0; i < 8; i++)
-        e[i] = t[i] + t[i + 8];
-    for (int i = 0; i < 4; i++)
-        f[i] = e[i] + e[i + 4];
+    glm_f32x4 f = glm_sum16_quarter(a);
     return (f[0] + f[2]) + (f[1] + f[3]);
+}
+/* Four such sums at once, each with the bits that glm_sum16 gives. */
+GLM_INLINE void glm_sum16_4(glm_f32x16 a, glm_f32x16 b, glm_f32x16 c, glm_f32x16 d, float out[4])
+{
+    glm_f32x4 p = glm_sum16_quarter(a), q = glm_sum16_quarter(b);
+    glm_f32x4 r = glm_sum16_quarter(c), s = glm_sum16_quarter(d);
+    glm_f32x4 pq = GLM_SHUFFLE(p, q, 0, 4, 1, 5) + GLM_SHUFFLE(p, q, 2, 6, 3, 7);
+    glm_f32x4 rs = GLM_SHUFFLE(r, s, 0, 4, 1, 5) + GLM_SHUFFLE(r, s, 2, 6, 3, 7);
+    glm_f32x4 sum = GLM_SHUFFLE(pq, rs, 0, 1, 4, 5) + GLM_SHUFFLE(pq, rs, 2, 3, 6, 7);
+    __builtin_memcpy(out, &sum, sizeof sum);
 }
 
 GLM_INLINE float glm_max16(glm_f32x16 a)
@@ -359,6 +402,7 @@ GLM_INLINE void glm_store_u16(uint16_t *p, glm_u32x16 a)
 #if defined(GLM_AVX512)
     _mm256_storeu_si256((__m256i *)(void *)p, _mm512_cvtepi32_epi16((__m512i)a.v[0]));
 #else
+    GLM_UNROLL
     for (int i = 0; i < GLM_NATIVE; i++)
         for (int j = 0; j < GLM_NATIVE_LANES; j++)
             p[i * GLM_NATIVE_LANES + j] = (uint16_t)a.v[i][j];
@@ -490,25 +534,52 @@ GLM_INLINE glm_f32x16 glm_load_e4m3(const uint8_t *p)
         glm_or_u32(glm_select_u32(nan, glm_splat_u32(0x7fc00000u), glm_bits(r)), sign));
 }
 
+/* The value times 2^-8, which is the fp16 with the code's bits: for weights, which are never NaN
+ * and whose scale takes the 2^8. */
+GLM_INLINE glm_f32x16 glm_load_e4m3_256th(const uint8_t *p)
+{
+#if defined(GLM_AVX512)
+    __m256i c = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)p));
+    c = _mm256_and_si256(_mm256_slli_epi16(c, 7), _mm256_set1_epi16((short)0xbf80));
+    return (glm_f32x16){{_mm512_cvtph_ps(c)}};
+#else
+    return glm_mul(glm_load_e4m3(p), glm_splat(0x1p-8f));
+#endif
+}
+
+/* ---- 4-bit codes: nibble n of each lane's low 16 bits, as a float ---- */
+
+GLM_INLINE glm_f32x16 glm_nibble(glm_u32x16 u, int n)
+{
+#if defined(GLM_AVX512)
+    const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return (glm_f32x16){
+        {_mm512_permutexvar_ps(_mm512_srli_epi32((__m512i)u.v[0], (unsigned)(4 * n)), codes)}};
+#else
+    u = glm_and_u32(glm_shr_u32(u, 4 * n), glm_splat_u32(15));
+    return glm_i32_to_f32(glm_u32_as_i32(u));
+#endif
+}
+
 /* ---- Activations as stored ---- */
 
 #if defined(GLM_ACT_BF16)
 typedef uint16_t act_t;
-#define glm_act_f32(a) glm_bf16_f32(a)
-#define glm_f32_act(a) glm_f32_bf16(a)
-#define glm_load_act(p) glm_load_bf16(p)
+#define glm_act_f32(a)      glm_bf16_f32(a)
+#define glm_f32_act(a)      glm_f32_bf16(a)
+#define glm_load_act(p)     glm_load_bf16(p)
 #define glm_store_act(p, a) glm_store_bf16((p), (a))
 /* A value rounded as activations are stored, still a float. */
-#define glm_round_act(a) glm_round_bf16(a)
+#define glm_round_act(a)   glm_round_bf16(a)
 #define glm_round_act16(a) glm_round_bf16x16(a)
 #else
 typedef float act_t;
-#define glm_act_f32(a) (a)
-#define glm_f32_act(a) (a)
-#define glm_load_act(p) glm_load(p)
+#define glm_act_f32(a)      (a)
+#define glm_f32_act(a)      (a)
+#define glm_load_act(p)     glm_load(p)
 #define glm_store_act(p, a) glm_store((p), (a))
-#define glm_round_act(a) (a)
-#define glm_round_act16(a) (a)
+#define glm_round_act(a)    (a)
+#define glm_round_act16(a)  (a)
 #endif
 
 /* ---- exp, log: within 1.5 units in the last place, gradual underflow ---- */
@@ -675,8 +746,7 @@ GLM_INLINE char *glm_state_stream(void *base, const struct glm_round_stream *s, 
 GLM_INLINE char *glm_state_ring(void *base, const struct glm_round_stream *s, int32_t ring,
                                 int32_t position, size_t row_bytes)
 {
-    return (char *)base +
-           ((size_t)s->slot * (size_t)ring + (size_t)(position % ring)) * row_bytes;
+    return (char *)base + ((size_t)s->slot * (size_t)ring + (size_t)(position % ring)) * row_bytes;
 }
 
 #endif
