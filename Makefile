@@ -15,7 +15,7 @@ PKG      := $(CROSS)pkg-config
 BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(CC)),-clang)$(if $(CROSS),-$(patsubst %-,%,$(CROSS)))
 comma := ,
 
-PACKAGES := libcjson libyajl libmicrohttpd libpcre2-8 libcrypto libxxhash yaml-0.1
+PACKAGES := libcjson yajl libmicrohttpd libpcre2-8 libcrypto libxxhash yaml-0.1
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
         -Wcast-qual -Wwrite-strings -Wundef -Wswitch-enum -Wimplicit-fallthrough -Wconversion -Werror
 ALL_CFLAGS = -std=c17 -O2 -g -fno-omit-frame-pointer -ffp-contract=off -D_GNU_SOURCE -DGLM_VERSION='"$(VERSION)"' \
