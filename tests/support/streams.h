@@ -4,6 +4,14 @@
 #ifndef GLM_TESTS_STREAMS_H
 #define GLM_TESTS_STREAMS_H
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#undef test_free /* cmocka's, for its own heap */
+
 #include "tests/support/kernel.h"
 
 struct test_stream {

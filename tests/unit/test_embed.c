@@ -3,11 +3,7 @@
 #include "tests/support/reference_b.h"
 #include "tests/support/streams.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { D = 48, V = 40 };
 

@@ -4,13 +4,9 @@
 #include "tests/support/reference_b.h"
 #include "tests/support/streams.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static const char *const acts[] = { "f32", "bf16" };
 
