@@ -161,7 +161,9 @@ struct test_kernel *test_kernel_with(const struct test_build *build, const char 
     snprintf(body, sizeof body, "kernels-templates/%s.c", name);
     add(&t, "#line 1 \"%s\"\n#include \"%s.c\"\n", body, name);
 
-    static const char *const headers[] = {"prelude.h", "dots.h", "exl3.h", "round.h", "host_abi.h"};
+    static const char *const headers[] = {"prelude.h", "dots.h",     "exl3.h", "sums.h", "hc.h",
+                                          "kda.h",     "kv.h",       "draw.h", "round.h",
+                                          "host_abi.h"};
     uint64_t key = XXH3_64bits(t.bytes, t.len);
     for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
         char path[256];
