@@ -118,16 +118,29 @@ static enum glm_status add_includes(const struct build *b, struct object *o)
     return GLM_OK;
 }
 
-static enum glm_status digest_object(const struct build *b, struct object *o)
+/* All that decides the object. Origins are comments and left out: the same matrix shape in two
+ * places of the model is one object, whose kernel.c names the origins of the first. */
+static enum glm_status digest_object(const struct build *b, const struct glm_manifest *m,
+                                     const struct glm_plan_kernel *k, struct object *o)
 {
     struct buf all = { 0 };
-    buf_printf(&all, KERNEL_CACHE_FORMAT "\n%s\n%s\n%zu\n%s", b->cc.target, b->cc.command,
+    struct glm_plan_kernel bare = *k;
+    bare.params = ARENA_ARRAY(b->arena, (size_t)k->n_params + 1, struct glm_plan_param);
+    if (bare.params == NULL)
+        return no_memory(b);
+    for (uint32_t i = 0; i < k->n_params; i++) {
+        bare.params[i] = k->params[i];
+        bare.params[i].origin = NULL;
+    }
+    buf_printf(&all, KERNEL_CACHE_FORMAT "\n%s\n%s\n%zu\n%s\n", b->cc.target, b->cc.command,
                strlen(b->cc.version), b->cc.version);
-    for (uint32_t i = 0; i < o->n_files; i++) {
+    enum glm_status status = glm_kernel_emit(m, &bare, b->plan->act, &all, b->err);
+    for (uint32_t i = 1; i < o->n_files; i++) {
         buf_printf(&all, "\n%s %zu\n", o->files[i].name, o->files[i].len);
         buf_add(&all, o->files[i].text, o->files[i].len);
     }
-    enum glm_status status = all.failed ? no_memory(b) : GLM_OK;
+    if (status == GLM_OK && all.failed)
+        status = no_memory(b);
     if (status == GLM_OK)
         status = glm_sha256_hex(all.data, all.len, o->digest, b->err);
     buf_release(&all);
@@ -184,7 +197,7 @@ static enum glm_status emit_object(const struct build *b, const struct glm_manif
     if (status == GLM_OK)
         status = add_includes(b, o);
     if (status == GLM_OK)
-        status = digest_object(b, o);
+        status = digest_object(b, m, k, o);
     if (status != GLM_OK)
         return status;
     o->entry = arena_printf(b->arena, "%s/%s.%s", b->cache, m->name, o->digest);

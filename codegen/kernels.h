@@ -2,7 +2,8 @@
 /* Kernels of a plan: source emission, the host compiler, the on-disk cache.
  * A cache entry is a folder TEMPLATE.<digest>/ of kernel.c, the headers it includes, kernel.so,
  * kernel.log and params.json (what it was made from, and the digests of the files); <digest>
- * covers source, headers, command line, target and compiler version (design 5). */
+ * covers source (origins, which are comments, left out), headers, command line, target and compiler
+ * version (design 5). */
 #ifndef GLM_CODEGEN_KERNELS_H
 #define GLM_CODEGEN_KERNELS_H
 

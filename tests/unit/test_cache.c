@@ -237,6 +237,21 @@ static void a_missing_header_is_named(void **state)
     assert_non_null(strstr(f->err.message, "'absent.h', which is no template file"));
 }
 
+static void origins_do_not_make_another_object(void **state)
+{
+    struct fixture *f = *state;
+    struct glm_plan_param params[] = { { .name = "N", .value = 64, .origin = "somewhere else" },
+                                       { .name = "FACTOR", .text = "3", .origin = "" },
+                                       { .name = "FORM", .text = "plain", .origin = "" } };
+    struct glm_plan_kernel kernels[] = { f->toy.plan.kernels[0],
+                                         { "elsewhere", "scale", params, 3 } };
+    f->toy.plan.kernels = kernels;
+    f->toy.plan.n_kernels = 2;
+    assert_int_equal(build(f), GLM_OK);
+    assert_int_equal(f->last_total, 1);
+    assert_string_equal(f->builds[0].digest, f->builds[1].digest);
+}
+
 static void flags_and_compiler_decide_the_digest(void **state)
 {
     struct fixture *f = *state;
@@ -311,6 +326,7 @@ int main(void)
         CASE(a_link_in_an_entry_is_refused),
         CASE(a_compiler_error_names_the_templates_own_line),
         CASE(a_missing_header_is_named),
+        CASE(origins_do_not_make_another_object),
         CASE(flags_and_compiler_decide_the_digest),
         CASE(a_missing_compiler_is_named),
         CASE(a_target_of_another_back_end_is_refused),
