@@ -17,10 +17,10 @@ enum glm_status glm_kernel_emit(const struct glm_manifest *m, const struct glm_p
                                 const char *act, struct buf *out, struct glm_error *err);
 
 struct glm_kernel_build {
-    const char *name;    /* the plan's kernel */
+    const char *name; /* the plan's kernel */
     char digest[65];
-    char path[512];      /* kernel.so in the cache */
-    bool compiled;       /* false: it was in the cache */
+    char path[512]; /* kernel.so in the cache */
+    bool compiled;  /* false: it was in the cache */
 };
 
 /* done of total after each compiler's end; total: the objects that the cache lacked (no call when

@@ -9,17 +9,15 @@
 #include <string.h>
 
 static const struct glm_plan_param params[] = {
-    { .name = "N", .value = 128 },
-    { .name = "C", .value = 512 },
-    { .name = "NEGATIVE", .value = -3 },
-    { .name = "EPS", .text = "2.5e-1" },
-    { .name = "FORM", .text = "q4" },
+    {.name = "N", .value = 128},       {.name = "C", .value = 512},
+    {.name = "NEGATIVE", .value = -3}, {.name = "EPS", .text = "2.5e-1"},
+    {.name = "FORM", .text = "q4"},
 };
-static const struct glm_cost_context context = { .R = 4, .O = 2, .C = 1000, .S = 3, .T = 16, .U = 7 };
+static const struct glm_cost_context context = {.R = 4, .O = 2, .C = 1000, .S = 3, .T = 16, .U = 7};
 
 static enum glm_status eval(const char *text, double *out, struct glm_error *err)
 {
-    *err = (struct glm_error){ 0 };
+    *err = (struct glm_error){0};
     return glm_expression_eval(text, params, 5, &context, out, err);
 }
 
