@@ -15,8 +15,9 @@ static void failed(struct glm_builder *b, enum glm_status st)
 
 static void out_of_memory(struct glm_builder *b)
 {
-    failed(b, glm_fail(b->err, GLM_ENOMEM, "cannot build the plan of rank %u: arena limit of %zu bytes",
-                       b->rank, b->arena->limit_bytes));
+    failed(b, glm_fail(b->err, GLM_ENOMEM,
+                       "cannot build the plan of rank %u: arena limit of %zu bytes", b->rank,
+                       b->arena->limit_bytes));
 }
 
 void *glm_list_add(struct glm_builder *b, struct glm_list *list, size_t size)
@@ -59,13 +60,14 @@ const char *glm_site_name(struct glm_builder *b, const struct glm_site *site, co
 
 struct glm_slice glm_slice_all(uint64_t n)
 {
-    return (struct glm_slice){ .first = 0, .take = n, .groups = 1, .stride = n };
+    return (struct glm_slice){.first = 0, .take = n, .groups = 1, .stride = n};
 }
 
 struct glm_slice glm_slice_share(struct glm_share share, uint64_t width)
 {
     uint64_t take = share.count * width;
-    return (struct glm_slice){ .first = share.first * width, .take = take, .groups = 1, .stride = take };
+    return (struct glm_slice){
+        .first = share.first * width, .take = take, .groups = 1, .stride = take};
 }
 
 /* ---- weights ---- */
@@ -146,7 +148,7 @@ const char *glm_build_vector(struct glm_builder *b, const struct glm_site *site,
                                 .name = name,
                                 .class = GLM_CLASS_OTHER,
                                 .form = form,
-                                .parts = { { tensor, 1, n, glm_slice_all(1), glm_slice_all(n) } },
+                                .parts = {{tensor, 1, n, glm_slice_all(1), glm_slice_all(n)}},
                             });
 }
 
@@ -193,7 +195,7 @@ const char *glm_build_buffer(struct glm_builder *b, const char *name, const char
         return name;
     }
     *GLM_ADD(b, buffers, struct glm_plan_buffer) =
-        (struct glm_plan_buffer){ .name = name, .dtype = dtype, .n_cols = n_cols, .per = per };
+        (struct glm_plan_buffer){.name = name, .dtype = dtype, .n_cols = n_cols, .per = per};
     return name;
 }
 
@@ -228,7 +230,7 @@ bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_ke
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params)
 {
-    struct glm_plan_kernel made = { .template_name = template_name };
+    struct glm_plan_kernel made = {.template_name = template_name};
     while (params[made.n_params].name)
         made.n_params++;
     made.params = ARENA_ARRAY(b->arena, made.n_params, struct glm_plan_param);
@@ -258,7 +260,7 @@ const char *glm_build_kernel(struct glm_builder *b, const char *base, const char
 void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *const *args)
 {
     struct glm_plan_step *s = GLM_ADD(b, steps, struct glm_plan_step);
-    *s = (struct glm_plan_step){ .kind = GLM_STEP_KERNEL, .name = kernel };
+    *s = (struct glm_plan_step){.kind = GLM_STEP_KERNEL, .name = kernel};
     uint32_t n = 0;
     while (args[2 * n])
         n++;
@@ -270,39 +272,38 @@ void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *cons
     }
     s->n_args = n;
     for (uint32_t i = 0; i < n; i++)
-        s->args[i] = (struct glm_plan_arg){ .name = args[2 * i], .value = args[2 * i + 1] };
+        s->args[i] = (struct glm_plan_arg){.name = args[2 * i], .value = args[2 * i + 1]};
 }
 
 void glm_step_sum(struct glm_builder *b, const char *from, const char *to)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_SUM, .from = from, .to = to };
+        (struct glm_plan_step){.kind = GLM_STEP_SUM, .from = from, .to = to};
 }
 
 void glm_step_gather(struct glm_builder *b, const char *from, const char *to)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_GATHER, .from = from, .to = to };
+        (struct glm_plan_step){.kind = GLM_STEP_GATHER, .from = from, .to = to};
 }
 
 void glm_step_block(struct glm_builder *b, const char *block, uint32_t layer)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_BLOCK, .name = block, .layer = layer };
+        (struct glm_plan_step){.kind = GLM_STEP_BLOCK, .name = block, .layer = layer};
 }
 
 void glm_step_mark(struct glm_builder *b, const char *mark)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_MARK, .name = mark };
+        (struct glm_plan_step){.kind = GLM_STEP_MARK, .name = mark};
 }
 
 void glm_close_block(struct glm_builder *b, const char *name)
 {
-    *GLM_ADD(b, blocks, struct glm_plan_block) = (struct glm_plan_block){
-        .name = name, .steps = b->steps.items, .n_steps = b->steps.n
-    };
-    b->steps = (struct glm_list){ 0 };
+    *GLM_ADD(b, blocks, struct glm_plan_block) =
+        (struct glm_plan_block){.name = name, .steps = b->steps.items, .n_steps = b->steps.n};
+    b->steps = (struct glm_list){0};
 }
 
 static const char **copy_names(struct glm_builder *b, const char *const *names, uint32_t *n)
@@ -326,11 +327,10 @@ void glm_close_program(struct glm_builder *b, const char *name, const char *aren
 {
     struct glm_plan_program *p = GLM_ADD(b, programs, struct glm_plan_program);
     *p = (struct glm_plan_program){
-        .name = name, .arena = arena, .steps = b->steps.items, .n_steps = b->steps.n
-    };
+        .name = name, .arena = arena, .steps = b->steps.items, .n_steps = b->steps.n};
     p->inputs = copy_names(b, inputs, &p->n_inputs);
     p->outputs = copy_names(b, outputs, &p->n_outputs);
-    b->steps = (struct glm_list){ 0 };
+    b->steps = (struct glm_list){0};
 }
 
 void glm_step_matmul(struct glm_builder *b, const struct glm_matmul *mm)

@@ -11,8 +11,14 @@
 enum { GLM_BUILD_MAX_PARTS = 8 };
 
 /* What a weight's bytes are counted as in the plan's memory table. */
-enum glm_weight_class { GLM_CLASS_EXPERTS, GLM_CLASS_DENSE, GLM_CLASS_HEAD, GLM_CLASS_EMBEDDING,
-                        GLM_CLASS_OTHER, GLM_N_CLASSES };
+enum glm_weight_class {
+    GLM_CLASS_EXPERTS,
+    GLM_CLASS_DENSE,
+    GLM_CLASS_HEAD,
+    GLM_CLASS_EMBEDDING,
+    GLM_CLASS_OTHER,
+    GLM_N_CLASSES
+};
 
 /* Layers whose block is the same on this rank. When the uneven unit rotates, layers of different
  * shares are different sites and every name of theirs carries the suffix; else it is "". */
@@ -72,7 +78,7 @@ struct glm_weight_def {
     const char *name;
     enum glm_weight_class class;
     const char *form;
-    uint32_t n_members; /* 0 means 1 */
+    uint32_t n_members;                             /* 0 means 1 */
     struct glm_part_def parts[GLM_BUILD_MAX_PARTS]; /* ends at the first without tensor */
 };
 /* Adds the weight "layers.{L}.NAME" with the site's suffix, or NAME; returns that name. */
@@ -99,12 +105,27 @@ const char *glm_build_buffer(struct glm_builder *b, const char *name, const char
 
 /* ---- kernels and steps ---- */
 
-#define GLM_INT(name_, value_, origin_)                                                            \
-    { .name = (name_), .value = (int64_t)(value_), .origin = (origin_) }
-#define GLM_WORD(name_, text_, origin_) { .name = (name_), .text = (text_), .origin = (origin_) }
-#define GLM_PARAMS(...)                                                                            \
-    (const struct glm_plan_param[]){ __VA_ARGS__, { .name = NULL } }
-#define GLM_ARGS(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define GLM_INT(name_, value_, origin_)                                  \
+    {                                                                    \
+        .name = (name_), .value = (int64_t)(value_), .origin = (origin_) \
+    }
+#define GLM_WORD(name_, text_, origin_)                       \
+    {                                                         \
+        .name = (name_), .text = (text_), .origin = (origin_) \
+    }
+#define GLM_PARAMS(...)             \
+    (const struct glm_plan_param[]) \
+    {                               \
+        __VA_ARGS__,                \
+        {                           \
+            .name = NULL            \
+        }                           \
+    }
+#define GLM_ARGS(...)     \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
 
 /* The shortest decimal that reads back as the value, with a point or an exponent. */
 const char *glm_float_text(struct glm_builder *b, double value);
@@ -141,8 +162,8 @@ void glm_step_exchange(struct glm_builder *b);
 /* The buffer the next hyper-connection site reads: "partial", or "summed" with peers. */
 const char *glm_exchanged(const struct glm_builder *b);
 
-/* Gate and up, SwiGLU, down of the tensors TENSORS.{gate,up,down}_proj from u into `to` (fp32), with
- * weights, buffers and kernels named PREFIX. */
+/* Gate and up, SwiGLU, down of the tensors TENSORS.{gate,up,down}_proj from u into `to` (fp32),
+ * with weights, buffers and kernels named PREFIX. */
 void glm_step_swiglu(struct glm_builder *b, const struct glm_site *site, const char *prefix,
                      const char *tensors, uint64_t width, struct glm_share share, const char *to);
 

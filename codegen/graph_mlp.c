@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dense SwiGLU (model.md d.7), as a layer's MLP and as the shared expert of a MoE layer: gate and
- * up stacked, cut by width, down cut by its inputs. */
+/* The dense SwiGLU (model.md d.7), as a layer's MLP and as the shared expert of a MoE layer: gate
+ * and up stacked, cut by width, down cut by its inputs. */
 #include "codegen/builder.h"
 
 /* Weights layers.{L}.PREFIX.gate_up and .down from tensors TENSORS.{gate,up,down}_proj. */
@@ -10,24 +10,23 @@ static void swiglu_weights(struct glm_builder *b, const struct glm_site *site, c
     uint64_t hidden = b->model->d_hidden;
     enum glm_matrix_form dense = b->lane->formats.dense;
     struct glm_slice mine = glm_slice_share(share, 1), all = glm_slice_all(hidden);
-    glm_build_weight(b, site,
-                     &(struct glm_weight_def){
-                         .name = glm_text(b, "%s.gate_up", prefix),
-                         .class = GLM_CLASS_DENSE,
-                         .form = glm_build_form(dense, hidden, 0),
-                         .parts = { { glm_text(b, "%s.gate_proj.weight", tensors), width, hidden,
-                                      mine, all },
-                                    { glm_text(b, "%s.up_proj.weight", tensors), width, hidden, mine,
-                                      all } },
-                     });
-    glm_build_weight(b, site,
-                     &(struct glm_weight_def){
-                         .name = glm_text(b, "%s.down", prefix),
-                         .class = GLM_CLASS_DENSE,
-                         .form = glm_build_form(dense, width, 128),
-                         .parts = { { glm_text(b, "%s.down_proj.weight", tensors), hidden, width,
-                                      all, mine } },
-                     });
+    glm_build_weight(
+        b, site,
+        &(struct glm_weight_def){
+            .name = glm_text(b, "%s.gate_up", prefix),
+            .class = GLM_CLASS_DENSE,
+            .form = glm_build_form(dense, hidden, 0),
+            .parts = {{glm_text(b, "%s.gate_proj.weight", tensors), width, hidden, mine, all},
+                      {glm_text(b, "%s.up_proj.weight", tensors), width, hidden, mine, all}},
+        });
+    glm_build_weight(
+        b, site,
+        &(struct glm_weight_def){
+            .name = glm_text(b, "%s.down", prefix),
+            .class = GLM_CLASS_DENSE,
+            .form = glm_build_form(dense, width, 128),
+            .parts = {{glm_text(b, "%s.down_proj.weight", tensors), hidden, width, all, mine}},
+        });
 }
 
 void glm_step_swiglu(struct glm_builder *b, const struct glm_site *site, const char *prefix,
@@ -41,12 +40,20 @@ void glm_step_swiglu(struct glm_builder *b, const struct glm_site *site, const c
     swiglu_weights(b, site, prefix, tensors, width, share);
     glm_build_buffer(b, gate_up, "act", 2 * n, GLM_PER_ROW);
     glm_build_buffer(b, h, "act", n, GLM_PER_ROW);
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = glm_text(b, "mm.%s", gate_up), .x = "u", .x_stride = m->d_hidden,
-        .k = m->d_hidden, .w = glm_site_name(b, site, glm_text(b, "layers.{L}.%s", gate_up)),
-        .y = gate_up, .y_stride = 2 * n, .n = 2 * n, .form = glm_build_form(dense, m->d_hidden, 0),
-        .out = "act", .rows = "round", .n_origin = glm_text(b, "2 x %s", origin),
-        .k_origin = "model.d_hidden" });
+    glm_step_matmul(
+        b, &(struct glm_matmul){.kernel = glm_text(b, "mm.%s", gate_up),
+                                .x = "u",
+                                .x_stride = m->d_hidden,
+                                .k = m->d_hidden,
+                                .w = glm_site_name(b, site, glm_text(b, "layers.{L}.%s", gate_up)),
+                                .y = gate_up,
+                                .y_stride = 2 * n,
+                                .n = 2 * n,
+                                .form = glm_build_form(dense, m->d_hidden, 0),
+                                .out = "act",
+                                .rows = "round",
+                                .n_origin = glm_text(b, "2 x %s", origin),
+                                .k_origin = "model.d_hidden"});
     const char *swiglu = glm_build_kernel(
         b, glm_text(b, "swiglu.%s", prefix), "swiglu",
         GLM_PARAMS(GLM_INT("N", n, origin),
@@ -54,10 +61,19 @@ void glm_step_swiglu(struct glm_builder *b, const struct glm_site *site, const c
                    GLM_INT("X_STRIDE", 2 * n, "its input buffer")));
     glm_step_kernel(b, swiglu, GLM_ARGS("x", gate_up, "y", h));
     glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = glm_text(b, "mm.%s.down", prefix), .x = h, .x_stride = n, .k = n,
-        .w = glm_site_name(b, site, glm_text(b, "layers.{L}.%s.down", prefix)), .y = to,
-        .y_stride = m->d_hidden, .n = m->d_hidden, .form = glm_build_form(dense, width, 128),
-        .out = "f32", .rows = "round", .n_origin = "model.d_hidden", .k_origin = origin });
+                           .kernel = glm_text(b, "mm.%s.down", prefix),
+                           .x = h,
+                           .x_stride = n,
+                           .k = n,
+                           .w = glm_site_name(b, site, glm_text(b, "layers.{L}.%s.down", prefix)),
+                           .y = to,
+                           .y_stride = m->d_hidden,
+                           .n = m->d_hidden,
+                           .form = glm_build_form(dense, width, 128),
+                           .out = "f32",
+                           .rows = "round",
+                           .n_origin = "model.d_hidden",
+                           .k_origin = origin});
 }
 
 void glm_graph_dense(struct glm_builder *b, const struct glm_site *site)

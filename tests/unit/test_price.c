@@ -14,7 +14,7 @@
 static struct glm_plan **build(struct fixture *f)
 {
     struct glm_plan **plans = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_plan_build(&f->cluster, 0, "sm_121a", &f->arena, &f->diags, &plans, &err) != GLM_OK)
         fail_msg("%s", err.message);
     return plans;
@@ -24,8 +24,8 @@ static struct glm_price price(const struct glm_plan *p, const char *program,
                               struct glm_cost_context at, const struct glm_device_figures *figures,
                               struct glm_price *per_kernel)
 {
-    struct glm_price total = { 0 };
-    struct glm_error err = { 0 };
+    struct glm_price total = {0};
+    struct glm_error err = {0};
     if (glm_price_program(p, program, &at, figures, &total, per_kernel, &err) != GLM_OK)
         fail_msg("%s", err.message);
     return total;
@@ -37,13 +37,13 @@ static void assert_near(const char *what, double got, double want, double relati
         fail_msg("%s: got %.6g, want %.6g within %.3g", what, got, want, relative);
 }
 
-static const struct glm_cost_context one_row = { .R = 1, .O = 1, .C = 8192, .S = 1, .T = 1, .U = 8 };
+static const struct glm_cost_context one_row = {.R = 1, .O = 1, .C = 8192, .S = 1, .T = 1, .U = 8};
 
 /* Most loaded rank, R = 1, U = 8, context 8k: 9.87 / 5.10 / 3.74 / 2.71 GB at TP 1 to 4. */
 static void bytes_a_token_match_the_reference_to_one_percent(void **state)
 {
     (void)state;
-    static const double table[] = { 9.87e9, 5.10e9, 3.74e9, 2.71e9 };
+    static const double table[] = {9.87e9, 5.10e9, 3.74e9, 2.71e9};
     for (uint32_t world = 1; world <= 4; world++) {
         struct fixture f;
         fixture_full(&f, world);
@@ -84,16 +84,18 @@ static void parts_match_the_reference_table(void **state)
     assert_near("KDA projections", kernels(p, k, "mm.kda"), 1.306e9 + 0.020e9, 0.01);
     /* state 0.143; beside it conv weights and rows, and the fp32 vectors */
     assert_near("KDA state", kernels(p, k, "kda_decode"), 0.143e9, 0.10);
-    assert_near("q_b and o", kernels(p, k, "mm.dsa.q_b") + kernels(p, k, "mm.dsa.o"), 0.285e9, 0.01);
+    assert_near("q_b and o", kernels(p, k, "mm.dsa.q_b") + kernels(p, k, "mm.dsa.o"), 0.285e9,
+                0.01);
     assert_near("kv_b", kernels(p, k, "dsa_absorb") + kernels(p, k, "dsa_expand"), 0.185e9, 0.01);
     assert_near("low-rank and indexer",
                 kernels(p, k, "mm.dsa.in") + kernels(p, k, "mm.dsa.gate") +
-                    kernels(p, k, "mm.dsa.wq_b"), 0.106e9, 0.015);
+                    kernels(p, k, "mm.dsa.wq_b"),
+                0.106e9, 0.015);
     assert_near("dense MLP", kernels(p, k, "mm.dense"), 0.127e9, 0.01);
     assert_near("router", kernels(p, k, "mm.moe.router"), 0.099e9, 0.01);
     assert_near("head", kernels(p, k, "mm.head"), 0.317e9, 0.04); /* the table leaves scales out */
-    assert_near("latents and pools",
-                kernels(p, k, "mla_attend") + kernels(p, k, "dsa_select"), 0.015e9, 0.10);
+    assert_near("latents and pools", kernels(p, k, "mla_attend") + kernels(p, k, "dsa_select"),
+                0.015e9, 0.10);
     fixture_free(&f);
 }
 
@@ -107,8 +109,8 @@ static void each_further_expert_costs_its_bytes(void **state)
     struct glm_cost_context at = one_row;
     double base = price(p, "decode", at, NULL, NULL).read_bytes;
     at.U = 9;
-    assert_near("an expert", price(p, "decode", at, NULL, NULL).read_bytes - base,
-                12.58e6 * 42 / 2, 0.01);
+    assert_near("an expert", price(p, "decode", at, NULL, NULL).read_bytes - base, 12.58e6 * 42 / 2,
+                0.01);
     fixture_free(&f);
 }
 
@@ -118,7 +120,7 @@ static void seconds_are_bytes_gaps_and_exchanges(void **state)
     struct fixture f;
     fixture_full(&f, 2);
     struct glm_plan *p = build(&f)[0];
-    struct glm_device_figures figures = { .read_bytes_s = 235e9 };
+    struct glm_device_figures figures = {.read_bytes_s = 235e9};
     struct glm_price floor = price(p, "decode", one_row, &figures, NULL);
     assert_near("floor", floor.floor_seconds, (floor.read_bytes + floor.write_bytes) / 235e9, 1e-9);
     assert_near("bytes alone", floor.seconds, floor.floor_seconds, 1e-9);
@@ -139,8 +141,8 @@ static void a_program_that_fits_the_cache_streams_at_its_rate(void **state)
     struct fixture f;
     fixture_pico(&f, 1);
     struct glm_plan *p = build(&f)[0];
-    struct glm_cost_context at = { .R = 1, .O = 1, .C = 100, .S = 1, .T = 1, .U = 2 };
-    struct glm_device_figures figures = { .read_bytes_s = 10e9, .cache_bytes_s = 40e9 };
+    struct glm_cost_context at = {.R = 1, .O = 1, .C = 100, .S = 1, .T = 1, .U = 2};
+    struct glm_device_figures figures = {.read_bytes_s = 10e9, .cache_bytes_s = 40e9};
     double memory = price(p, "decode", at, &figures, NULL).seconds;
     figures.cache_bytes = 1e9;
     assert_near("cached", price(p, "decode", at, &figures, NULL).seconds, memory / 4, 1e-9);
@@ -156,7 +158,7 @@ static void weight_bytes_are_the_weights_the_round_touches(void **state)
     struct fixture f;
     fixture_pico(&f, 2);
     struct glm_plan *p = build(&f)[1];
-    struct glm_cost_context at = { .R = 3, .O = 3, .C = 100, .S = 3, .T = 1, .U = 4 };
+    struct glm_cost_context at = {.R = 3, .O = 3, .C = 100, .S = 3, .T = 1, .U = 4};
     double want = 0;
     for (uint32_t i = 0; i < p->n_weights; i++) {
         const struct glm_plan_weight *w = &p->weights[i];
@@ -178,7 +180,7 @@ static void prefill_is_bound_by_operations(void **state)
     fixture_full(&f, 2);
     struct glm_plan *p = build(&f)[0];
     struct glm_device_figures figures = glm_gb10_figures(2, GLM_TOPOLOGY_DIRECT);
-    struct glm_cost_context at = { .R = 2048, .O = 1, .C = 8192, .S = 1, .T = 1, .U = 288 };
+    struct glm_cost_context at = {.R = 2048, .O = 1, .C = 8192, .S = 1, .T = 1, .U = 288};
     struct glm_price slice = price(p, "prefill", at, &figures, NULL);
     /* 15.5 G active parameters of the layers, 2 operations each, half on each rank; attention and
      * the delta rule come on top */

@@ -19,8 +19,8 @@
 
 static void golden(const char *path, const struct buf *text)
 {
-    struct glm_error err = { 0 };
-    struct buf want = { 0 };
+    struct glm_error err = {0};
+    struct buf want = {0};
     const char *mode = getenv("GLM_GOLDEN");
     if (mode && strcmp(mode, "write") == 0) {
         if (glm_file_write(path, text->data, text->len, 0644, &err) != GLM_OK)
@@ -54,11 +54,11 @@ static void check_columns(const char *path, const char *text)
     }
 }
 
-static void check_lane(const char *file, struct glm_cluster *c, uint32_t lane_i, struct arena *arena,
-                       struct diag_list *diags)
+static void check_lane(const char *file, struct glm_cluster *c, uint32_t lane_i,
+                       struct arena *arena, struct diag_list *diags)
 {
     char folder[256], path[320];
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_plan **plans;
     const struct glm_lane *lane = &c->lanes[lane_i];
     int len = (int)strcspn(strrchr(file, '/') + 1, ".");
@@ -70,7 +70,7 @@ static void check_lane(const char *file, struct glm_cluster *c, uint32_t lane_i,
     clock_t start = clock();
     if (glm_plan_build(c, lane_i, target_of(c, lane_i), arena, diags, &plans, &err) != GLM_OK)
         fail_msg("%s lane %s: %s", file, lane->name, err.message);
-    struct buf text = { 0 };
+    struct buf text = {0};
     if (glm_plan_print(c, lane_i, plans, false, &text, &err) != GLM_OK)
         fail_msg("%s: %s", file, err.message);
     double ms = (double)(clock() - start) * 1e3 / CLOCKS_PER_SEC;
@@ -117,9 +117,9 @@ static void every_cluster_file_compiles_to_its_golden_plans(void **state)
 
 static struct buf print(struct fixture *f, bool json)
 {
-    struct buf out = { 0 };
+    struct buf out = {0};
     struct glm_plan **plans;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_plan_build(&f->cluster, 0, "sm_121a", &f->arena, &f->diags, &plans, &err) != GLM_OK ||
         glm_plan_print(&f->cluster, 0, plans, json, &out, &err) != GLM_OK)
         fail_msg("%s", err.message);
@@ -142,8 +142,8 @@ static void json_says_what_the_text_says(void **state)
     assert_int_equal(cJSON_GetArraySize(ranks), 4);
     assert_string_equal(cJSON_GetObjectItem(r, "node")->valuestring, "node2");
     double total = cJSON_GetObjectItem(r, "total_bytes")->valuedouble, sum = 0;
-    static const char *const parts[] = { "weight_bytes", "pool_bytes", "stream_bytes",
-                                         "buffer_bytes" };
+    static const char *const parts[] = {"weight_bytes", "pool_bytes", "stream_bytes",
+                                        "buffer_bytes"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         sum += cJSON_GetObjectItem(r, parts[i])->valuedouble;
     assert_true(total == sum && total > 0);
@@ -189,10 +189,10 @@ static void counts_cables_of_a_pair_and_names_relayed_pairs(void **state)
     struct fixture f;
     fixture_full(&f, 4);
     f.cluster.topology = GLM_TOPOLOGY_RING;
-    static const uint32_t cables[][2] = { { 0, 1 }, { 2, 1 }, { 2, 3 }, { 3, 0 }, { 0, 1 } };
+    static const uint32_t cables[][2] = {{0, 1}, {2, 1}, {2, 3}, {3, 0}, {0, 1}};
     for (uint32_t i = 0; i < 5; i++)
-        f.cluster.cables[f.cluster.n_cables++] = (struct glm_cable){
-            .a = { .node = cables[i][0] }, .b = { .node = cables[i][1] } };
+        f.cluster.cables[f.cluster.n_cables++] =
+            (struct glm_cable){.a = {.node = cables[i][0]}, .b = {.node = cables[i][1]}};
     struct buf out = print(&f, false);
     assert_non_null(strstr(out.data, "fabric    roce, ring: ranks 0-1 (2 cables), 0-3, 1-2, 2-3; "
                                      "relayed 0-2, 1-3\n"));
