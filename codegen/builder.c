@@ -257,22 +257,29 @@ const char *glm_build_kernel(struct glm_builder *b, const char *base, const char
 
 /* ---- steps ---- */
 
-void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *const *args)
+static const char *argument(struct glm_builder *b, const struct glm_site *site, const char *value)
+{
+    if (value[0] != '@')
+        return value;
+    return glm_site_name(b, site, glm_text(b, "layers.{L}.%s", value + 1));
+}
+
+void glm_step_kernel(struct glm_builder *b, const struct glm_site *site, const char *kernel,
+                     const char *const *args)
 {
     struct glm_plan_step *s = GLM_ADD(b, steps, struct glm_plan_step);
     *s = (struct glm_plan_step){.kind = GLM_STEP_KERNEL, .name = kernel};
-    uint32_t n = 0;
-    while (args[2 * n])
-        n++;
-    GLM_ASSERT(n <= GLM_PLAN_MAX_ARGS);
-    s->args = ARENA_ARRAY(b->arena, n, struct glm_plan_arg);
+    s->args = ARENA_ARRAY(b->arena, GLM_PLAN_MAX_ARGS, struct glm_plan_arg);
     if (!s->args) {
         out_of_memory(b);
         return;
     }
-    s->n_args = n;
-    for (uint32_t i = 0; i < n; i++)
-        s->args[i] = (struct glm_plan_arg){.name = args[2 * i], .value = args[2 * i + 1]};
+    for (uint32_t i = 0; args[i]; i += 2) {
+        GLM_ASSERT(s->n_args < GLM_PLAN_MAX_ARGS);
+        if (args[i + 1])
+            s->args[s->n_args++] =
+                (struct glm_plan_arg){.name = args[i], .value = argument(b, site, args[i + 1])};
+    }
 }
 
 void glm_step_sum(struct glm_builder *b, const char *from, const char *to)
@@ -333,16 +340,31 @@ void glm_close_program(struct glm_builder *b, const char *name, const char *aren
     b->steps = (struct glm_list){0};
 }
 
-void glm_step_matmul(struct glm_builder *b, const struct glm_matmul *mm)
+static const struct glm_plan_weight *built_weight(const struct glm_builder *b, const char *name)
 {
+    const struct glm_plan_weight *all = b->weights.items;
+    for (uint32_t i = 0; i < b->weights.n; i++) {
+        if (strcmp(all[i].name, name) == 0)
+            return &all[i];
+    }
+    GLM_BUG("a matmul names a weight that was not built");
+}
+
+void glm_step_matmul(struct glm_builder *b, const struct glm_site *site,
+                     const struct glm_matmul *mm)
+{
+    const struct glm_plan_weight *w = built_weight(b, argument(b, site, mm->w));
+    const char *name = mm->w[0] == '@' ? mm->w + 1 : mm->w;
     const char *kernel = glm_build_kernel(
         b, mm->kernel, "matmul",
-        GLM_PARAMS(GLM_INT("N", mm->n, mm->n_origin), GLM_INT("K", mm->k, mm->k_origin),
-                   GLM_WORD("FORM", mm->form, "lane.formats"),
-                   GLM_INT("X_STRIDE", mm->x_stride, "buffer x"),
-                   GLM_INT("Y_STRIDE", mm->y_stride, "buffer y"),
-                   GLM_WORD("OUT", mm->out, "buffer y"), GLM_WORD("ROWS", mm->rows, "program")));
-    glm_step_kernel(b, kernel, GLM_ARGS("x", mm->x, "w", mm->w, "y", mm->y));
+        GLM_PARAMS(GLM_INT("N", w->n_rows, glm_text(b, "rows of %s", name)),
+                   GLM_INT("K", w->n_cols, glm_text(b, "columns of %s", name)),
+                   GLM_WORD("FORM", w->form, glm_text(b, "form of %s", name)),
+                   GLM_INT("X_STRIDE", mm->x_stride ? mm->x_stride : w->n_cols, "buffer x"),
+                   GLM_INT("Y_STRIDE", mm->y_stride ? mm->y_stride : w->n_rows, "buffer y"),
+                   GLM_WORD("OUT", mm->out ? mm->out : "act", "buffer y"),
+                   GLM_WORD("ROWS", mm->rows ? mm->rows : "round", "program")));
+    glm_step_kernel(b, site, kernel, GLM_ARGS("x", mm->x, "w", mm->w, "y", mm->y));
 }
 
 const char *glm_exchanged(const struct glm_builder *b)

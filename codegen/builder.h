@@ -134,8 +134,10 @@ const char *glm_float_text(struct glm_builder *b, double value);
  * equal shares run the same kernel. Returns its name in the plan. params end with a NULL name. */
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params);
-/* Steps of the open list. args: name, value pairs, NULL at the end. */
-void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *const *args);
+/* Steps of the open list. args: name, value pairs, NULL at the end; a value "@NAME" means the
+ * site's "layers.{L}.NAME", a NULL value leaves the argument out. site may be NULL. */
+void glm_step_kernel(struct glm_builder *b, const struct glm_site *site, const char *kernel,
+                     const char *const *args);
 void glm_step_sum(struct glm_builder *b, const char *from, const char *to);
 void glm_step_gather(struct glm_builder *b, const char *from, const char *to);
 void glm_step_block(struct glm_builder *b, const char *block, uint32_t layer);
@@ -146,17 +148,17 @@ void glm_close_block(struct glm_builder *b, const char *name);
 void glm_close_program(struct glm_builder *b, const char *name, const char *arena,
                        const char *const *inputs, const char *const *outputs);
 
-/* y[rows, N] = x[rows, K] · W^T: kernel and step. Strides in elements. */
+/* y[rows, N] = x[rows, K] · W^T: kernel and step. Shape and form are the weight's. */
 struct glm_matmul {
-    const char *kernel; /* base name */
-    const char *x, *w, *y;
-    uint64_t n, k, x_stride, y_stride;
-    const char *form;
-    const char *out;  /* "act" or "f32" */
-    const char *rows; /* "round" or "out" */
-    const char *n_origin, *k_origin;
+    const char *kernel;          /* base name */
+    const char *x, *y;           /* buffers, with +COLUMN */
+    const char *w;               /* "NAME" or "@NAME" as in args */
+    uint64_t x_stride, y_stride; /* elements; 0: K and N */
+    const char *out;             /* "f32"; NULL: "act" */
+    const char *rows;            /* "out"; NULL: "round" */
 };
-void glm_step_matmul(struct glm_builder *b, const struct glm_matmul *mm);
+void glm_step_matmul(struct glm_builder *b, const struct glm_site *site,
+                     const struct glm_matmul *mm);
 /* Ends a block whose result is the rank's partial sum: the exchange, when there are peers. */
 void glm_step_exchange(struct glm_builder *b);
 /* The buffer the next hyper-connection site reads: "partial", or "summed" with peers. */

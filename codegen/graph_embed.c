@@ -29,5 +29,5 @@ void glm_graph_embed(struct glm_builder *b)
 
 void glm_steps_embed(struct glm_builder *b)
 {
-    glm_step_kernel(b, "embed", GLM_ARGS("table", "embed", "override", "-", "x", "x"));
+    glm_step_kernel(b, NULL, "embed", GLM_ARGS("table", "embed", "override", "-", "x", "x"));
 }

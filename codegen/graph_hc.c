@@ -39,15 +39,15 @@ static void site_weights(struct glm_builder *b, const struct glm_site *all, cons
     glm_build_vector(b, all, norm, norm_tensor, "bf16", m->d_hidden);
 }
 
-static void site_block(struct glm_builder *b, const char *block, const char *site, bool write,
-                       bool is_attention)
+static void site_block(struct glm_builder *b, const struct glm_site *all, const char *block,
+                       const char *site, bool write, bool is_attention)
 {
-    glm_step_kernel(b, mix_kernel(b, write),
-                    GLM_ARGS("y", write ? glm_exchanged(b) : "-", "mix", "mix", "x", "x", "fn",
-                             glm_text(b, "layers.{L}.hc_%s.fn", site), "base",
-                             glm_text(b, "layers.{L}.hc_%s.base", site), "scale",
-                             glm_text(b, "layers.{L}.hc_%s.scale", site), "norm",
-                             glm_text(b, "layers.{L}.%s_norm", site), "out", "u"));
+    const char *y = write ? glm_exchanged(b) : "-";
+    glm_step_kernel(b, all, mix_kernel(b, write),
+                    GLM_ARGS("y", y, "mix", "mix", "x", "x", "fn", glm_text(b, "@hc_%s.fn", site),
+                             "base", glm_text(b, "@hc_%s.base", site), "scale",
+                             glm_text(b, "@hc_%s.scale", site), "norm",
+                             glm_text(b, "@%s_norm", site), "out", "u"));
     if (is_attention) /* here x holds the streams that enter this layer */
         glm_step_mark(b, "layer");
     glm_close_block(b, block);
@@ -60,8 +60,8 @@ void glm_graph_hc(struct glm_builder *b, const struct glm_site *all)
                      GLM_PER_ROW);
     site_weights(b, all, "attn", "attn_norm", "input_layernorm.weight");
     site_weights(b, all, "ffn", "ffn_norm", "post_attention_layernorm.weight");
-    site_block(b, "hc_first", "attn", false, true);
+    site_block(b, all, "hc_first", "attn", false, true);
     if (m->n_layers > 1)
-        site_block(b, "hc_attn", "attn", true, true);
-    site_block(b, "hc_ffn", "ffn", true, false);
+        site_block(b, all, "hc_attn", "attn", true, true);
+    site_block(b, all, "hc_ffn", "ffn", true, false);
 }

@@ -157,85 +157,38 @@ static const char *kda_kernel(struct glm_builder *b, const struct glm_site *site
 static void kda_block(struct glm_builder *b, const struct glm_site *site, bool prefill,
                       uint32_t ring)
 {
-    const struct glm_model *m = b->model;
-    enum glm_matrix_form dense = b->lane->formats.dense;
-    struct proj proj = proj_layout(m, site);
-    uint64_t hd = proj.n_head_cols, d = m->d_kda_head;
-    bool replay = !prefill && b->lane->verify_rows > 1;
+    struct proj proj = proj_layout(b->model, site);
+    const char *f_a = glm_text(b, "kda.proj+%lu", (unsigned long)proj.f_a);
+    const char *g_a = glm_text(b, "kda.proj+%lu", (unsigned long)proj.g_a);
+    const char *beta = glm_text(b, "kda.proj+%lu", (unsigned long)proj.b);
+    const char *replay = b->lane->verify_rows > 1 ? "layers.{L}.kda.replay" : "-";
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.in",
+                                         .x = "u",
+                                         .w = "@kda.in",
+                                         .y = "kda.proj",
+                                         .y_stride = proj.stride});
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.gate_b",
+                                         .x = f_a,
+                                         .x_stride = proj.stride,
+                                         .w = "@kda.f_b",
+                                         .y = "kda.f"});
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.gate_b",
+                                         .x = g_a,
+                                         .x_stride = proj.stride,
+                                         .w = "@kda.g_b",
+                                         .y = "kda.g"});
+    glm_step_kernel(b, site, kda_kernel(b, site, prefill, ring),
+                    GLM_ARGS("proj", "kda.proj", "b", beta, "f", "kda.f", "g", "kda.g", "conv_w",
+                             "@kda.conv", "a_log", "@kda.a_log", "dt_bias", "@kda.dt_bias",
+                             "o_norm", "@kda.o_norm", "conv", "@kda.conv_rows", "s", "@kda.state",
+                             "replay", prefill ? NULL : replay, "out", "kda.out"));
     glm_step_matmul(
-        b, &(struct glm_matmul){.kernel = "mm.kda.in",
-                                .x = "u",
-                                .x_stride = m->d_hidden,
-                                .k = m->d_hidden,
-                                .w = glm_site_name(b, site, "layers.{L}.kda.in"),
-                                .y = "kda.proj",
-                                .y_stride = proj.stride,
-                                .n = proj.n,
-                                .form = glm_build_form(dense, m->d_hidden, 0),
-                                .out = "act",
-                                .rows = "round",
-                                .n_origin = "rank's KDA heads x (3 d_kda_head + 1) + 2 d_kda_head",
-                                .k_origin = "model.d_hidden"});
-    struct glm_matmul gate = {.kernel = "mm.kda.gate_b",
-                              .x = glm_text(b, "kda.proj+%lu", (unsigned long)proj.f_a),
-                              .x_stride = proj.stride,
-                              .k = d,
-                              .w = glm_site_name(b, site, "layers.{L}.kda.f_b"),
-                              .y = "kda.f",
-                              .y_stride = hd,
-                              .n = hd,
-                              .form = glm_build_form(dense, d, 0),
-                              .out = "act",
-                              .rows = "round",
-                              .n_origin = "rank's KDA heads x d_kda_head",
-                              .k_origin = "model.d_kda_head"};
-    glm_step_matmul(b, &gate);
-    gate.x = glm_text(b, "kda.proj+%lu", (unsigned long)proj.g_a);
-    gate.w = glm_site_name(b, site, "layers.{L}.kda.g_b");
-    gate.y = "kda.g";
-    glm_step_matmul(b, &gate);
-
-    const char *kernel = kda_kernel(b, site, prefill, ring);
-    const char *args[] = {"proj",
-                          "kda.proj",
-                          "b",
-                          glm_text(b, "kda.proj+%lu", (unsigned long)proj.b),
-                          "f",
-                          "kda.f",
-                          "g",
-                          "kda.g",
-                          "conv_w",
-                          glm_site_name(b, site, "layers.{L}.kda.conv"),
-                          "a_log",
-                          glm_site_name(b, site, "layers.{L}.kda.a_log"),
-                          "dt_bias",
-                          glm_site_name(b, site, "layers.{L}.kda.dt_bias"),
-                          "o_norm",
-                          glm_site_name(b, site, "layers.{L}.kda.o_norm"),
-                          "conv",
-                          glm_site_name(b, site, "layers.{L}.kda.conv_rows"),
-                          "s",
-                          glm_site_name(b, site, "layers.{L}.kda.state"),
-                          "out",
-                          "kda.out",
-                          prefill ? NULL : "replay",
-                          replay ? "layers.{L}.kda.replay" : "-",
-                          NULL};
-    glm_step_kernel(b, kernel, args);
-    glm_step_matmul(
-        b, &(struct glm_matmul){.kernel = "mm.kda.o",
-                                .x = "kda.out",
-                                .x_stride = hd,
-                                .k = hd,
-                                .w = glm_site_name(b, site, "layers.{L}.kda.o"),
-                                .y = "partial",
-                                .y_stride = m->d_hidden,
-                                .n = m->d_hidden,
-                                .form = glm_build_form(dense, (uint64_t)m->n_kda_heads * d, d),
-                                .out = "f32",
-                                .rows = "round",
-                                .n_origin = "model.d_hidden",
-                                .k_origin = "rank's KDA heads x d_kda_head"});
+        b, site,
+        &(struct glm_matmul){
+            .kernel = "mm.kda.o", .x = "kda.out", .w = "@kda.o", .y = "partial", .out = "f32"});
     glm_step_exchange(b);
     glm_close_block(b, glm_site_name(b, site, prefill ? "kda_prefill" : "kda_decode"));
 }
@@ -263,8 +216,7 @@ void glm_graph_kda(struct glm_builder *b, const struct glm_site *site)
                          GLM_PARAMS(GLM_INT("H", h, "rank's KDA heads"),
                                     GLM_INT("D", m->d_kda_head, "model.d_kda_head"),
                                     GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows")));
-    glm_step_kernel(b, kernel,
-                    GLM_ARGS("s", glm_site_name(b, site, "layers.{L}.kda.state"), "replay",
-                             "layers.{L}.kda.replay"));
+    glm_step_kernel(b, site, kernel,
+                    GLM_ARGS("s", "@kda.state", "replay", "layers.{L}.kda.replay"));
     glm_close_block(b, glm_site_name(b, site, "kda_commit"));
 }

@@ -58,27 +58,19 @@ static void moe_weights(struct glm_builder *b, const struct glm_site *site)
 static void route_steps(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
-    glm_step_matmul(b, &(struct glm_matmul){.kernel = "mm.moe.router",
-                                            .x = "u",
-                                            .x_stride = m->d_hidden,
-                                            .k = m->d_hidden,
-                                            .w = glm_site_name(b, site, "layers.{L}.moe.router"),
-                                            .y = "moe.logits",
-                                            .y_stride = m->n_experts,
-                                            .n = m->n_experts,
-                                            .form = "bf16",
-                                            .out = "f32",
-                                            .rows = "round",
-                                            .n_origin = "model.n_experts",
-                                            .k_origin = "model.d_hidden"});
     const char *route = glm_build_kernel(
         b, "moe_route", "moe_route",
         GLM_PARAMS(GLM_INT("E", m->n_experts, "model.n_experts"),
                    GLM_INT("TOPK", m->n_experts_per_token, "model.n_experts_per_token"),
                    GLM_WORD("SCALE", glm_float_text(b, m->routed_scale), "model.routed_scale")));
-    glm_step_kernel(b, route,
-                    GLM_ARGS("logits", "moe.logits", "bias",
-                             glm_site_name(b, site, "layers.{L}.moe.bias"), "ids", "moe.ids",
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.moe.router",
+                                         .x = "u",
+                                         .w = "@moe.router",
+                                         .y = "moe.logits",
+                                         .out = "f32"});
+    glm_step_kernel(b, site, route,
+                    GLM_ARGS("logits", "moe.logits", "bias", "@moe.bias", "ids", "moe.ids",
                              "weights", "moe.weights"));
 }
 
@@ -102,14 +94,13 @@ static void expert_steps(struct glm_builder *b, const struct glm_site *site, boo
     params[N_COMMON] = (struct glm_plan_param)GLM_WORD("LIMIT", glm_float_text(b, m->swiglu_limit),
                                                        "model.swiglu_limit");
     const char *gate_up = glm_build_kernel(b, "moe_gate_up", "moe_gate_up", params);
-    glm_step_kernel(b, gate_up,
-                    GLM_ARGS("x", "u", "ids", "moe.ids", "gate",
-                             glm_site_name(b, site, "layers.{L}.moe.gate"), "up",
-                             glm_site_name(b, site, "layers.{L}.moe.up"), "h", "moe.h"));
-    glm_step_kernel(b, down,
+    glm_step_kernel(
+        b, site, gate_up,
+        GLM_ARGS("x", "u", "ids", "moe.ids", "gate", "@moe.gate", "up", "@moe.up", "h", "moe.h"));
+    glm_step_kernel(b, site, down,
                     GLM_ARGS("h", "moe.h", "ids", "moe.ids", "weights", "moe.weights", "down",
-                             glm_site_name(b, site, "layers.{L}.moe.down"), "shared",
-                             has_shared ? "moe.shared" : "-", "y", "partial"));
+                             "@moe.down", "shared", has_shared ? "moe.shared" : "-", "y",
+                             "partial"));
 }
 
 void glm_graph_moe(struct glm_builder *b, const struct glm_site *site)

@@ -34,10 +34,11 @@ static void sample_program(struct glm_builder *b, const char *program, const cha
                                         GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks"),
                                                    GLM_INT("C", n, "candidates a rank"),
                                                    GLM_INT("V", m->d_vocab, "model.d_vocab")));
-    glm_step_kernel(b, candidates, GLM_ARGS("logits", "logits", "ends", "ends", "cand", mine));
+    glm_step_kernel(b, NULL, candidates,
+                    GLM_ARGS("logits", "logits", "ends", "ends", "cand", mine));
     if (b->world > 1)
         glm_step_gather(b, mine, all);
-    glm_step_kernel(b, draw, GLM_ARGS("cands", all, "tokens", "tokens"));
+    glm_step_kernel(b, NULL, draw, GLM_ARGS("cands", all, "tokens", "tokens"));
     glm_close_program(b, program, "decode", GLM_ARGS("logits"), GLM_ARGS("tokens"));
 }
 
