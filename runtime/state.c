@@ -5,6 +5,7 @@
 #include "runtime/state.h"
 
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the state on the stack: nothing allocates here */
 #include <xxhash.h>
 
 enum { MAX_RING_ROWS = 1 << 24 };
