@@ -169,9 +169,14 @@ static enum glm_status apply_decode(struct entry *e) {
     enum glm_status st = settled_stream(e, &h);
     if (st == GLM_OK)
         st = tokens_rule(e, h, b->plan->limits.verify_rows);
-    if (st == GLM_OK)
-        h->n_pending = e->op->n;
-    return st;
+    if (st == GLM_OK && e->op->n > b->n_rows_decode - b->list_rows)
+        return REFUSE(e, "%u rows after %u of this round exceed the plan's %u", e->op->n,
+                      b->list_rows, b->n_rows_decode);
+    if (st != GLM_OK)
+        return st;
+    b->list_rows += e->op->n;
+    h->n_pending = e->op->n;
+    return GLM_OK;
 }
 
 static enum glm_status apply_commit(struct entry *e) {
@@ -301,6 +306,7 @@ static const apply_op appliers[GLM_N_OPS] = {
 void glm_book_begin(struct glm_book *b) {
     b->list_fills = 0;
     b->list_decodes = 0;
+    b->list_rows = 0;
     b->list_stopped = false;
 }
 
@@ -332,6 +338,7 @@ void glm_book_copy(struct glm_book *to, const struct glm_book *from) {
     }
     to->list_fills = from->list_fills;
     to->list_decodes = from->list_decodes;
+    to->list_rows = from->list_rows;
     to->list_stopped = from->list_stopped;
 }
 
@@ -400,13 +407,13 @@ enum glm_status glm_book_init(struct glm_book *b, const struct glm_plan *plan, s
     const struct glm_plan_arena *decode = arena_of(plan, "decode");
     const struct glm_plan_arena *prefill = arena_of(plan, "prefill");
     if (!decode || !prefill || prefill->n_rows < l->prefill_rows ||
-        decode->n_rows < l->n_streams * l->verify_rows || decode->n_outs < decode->n_rows)
+        decode->n_rows < l->n_streams || decode->n_rows < l->verify_rows ||
+        decode->n_outs < decode->n_rows)
         return glm_fail(err, GLM_EPLAN,
-                        "cannot run the plan: its arenas do not hold %u decode rows, each wanted, "
-                        "and %u prefill rows",
-                        l->n_streams * l->verify_rows, l->prefill_rows);
+                        "cannot run the plan: its arenas do not hold %u streams' decode rows, each "
+                        "wanted, and %u prefill rows",
+                        l->n_streams, l->prefill_rows);
     b->n_outs_prefill = prefill->n_outs;
-    b->n_outs_decode = decode->n_outs;
     b->n_rows_decode = decode->n_rows;
     b->table = glm_book_extents(b, l->window_tokens);
     uint32_t n_extents = (uint32_t)(l->pool_tokens / GLM_EXTENT_ROWS);

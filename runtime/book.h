@@ -33,13 +33,14 @@ struct glm_book {
     uint32_t n_streams, n_kept;
     uint32_t table;              /* extents of a holder at most */
     int32_t min_offset, max_offset; /* of token and pool states' position offsets, 0 included */
-    uint32_t n_outs_prefill, n_outs_decode, n_rows_decode;
+    uint32_t n_outs_prefill, n_rows_decode;
     bool has_replay;             /* a partial commit can be replayed */
     bool has_snapshot;           /* some state knows only all or nothing */
     struct glm_pool pool;
     struct glm_holder *holders;  /* [n_streams + n_kept] */
     int32_t *old_extents;        /* [table] those that a MOVE gave up */
     uint32_t list_fills, list_decodes; /* groups of the list being applied */
+    uint32_t list_rows;                /* decode rows of it */
     bool list_stopped;
 };
 
