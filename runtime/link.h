@@ -67,6 +67,9 @@ enum glm_status glm_link_connect(struct glm_link_listener *listener,
 void glm_link_listener_free(struct glm_link_listener *listener);
 void glm_link_free(struct glm_link *link);
 
+/* Removes what a listener that was killed left behind at its address, if anything. */
+void glm_link_address_release(const struct glm_link_address *address);
+
 /* Removes shm segments of this user whose rank died before its peers had attached: a segment's
  * rank holds a lock on it for as long as it lives. */
 void glm_link_sweep(void);

@@ -36,6 +36,8 @@ enum {
     ORPHAN_S = 60,         /* age at which an unlocked segment is taken for an orphan */
 };
 
+static const char NAME_PREFIX[] = "/glm-";
+
 struct shm_ring {
     alignas(64) _Atomic uint64_t head;       /* bytes ever written, moved by the writer */
     _Atomic uint32_t wants_room;             /* the writer waits for the reader */
@@ -176,7 +178,7 @@ static enum glm_status shm_listen(struct glm_link_listener *listener, const char
     if (l->own == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", rank);
     *l->own = (struct shm_map){ .fd = -1, .bytes = segment_bytes(world, ring_bytes), .n_users = 1 };
-    int n = snprintf(l->name, sizeof l->name, "/glm-");
+    int n = snprintf(l->name, sizeof l->name, "%s", NAME_PREFIX);
     for (size_t i = 0; i < sizeof nonce; i++)
         n += snprintf(l->name + n, sizeof l->name - (size_t)n, "%02x", nonce[i]);
     struct flock lock = whole_lock();
@@ -526,6 +528,14 @@ static enum glm_status shm_connect(struct glm_link_listener *listener,
     return GLM_OK;
 }
 
+void glm_link_address_release(const struct glm_link_address *address)
+{
+    const char *name = NULL;
+    if (glm_link_address_part(address, "shm", 0, &name, NULL) == GLM_OK &&
+        strncmp(name, NAME_PREFIX, strlen(NAME_PREFIX)) == 0)
+        shm_unlink(name);
+}
+
 void glm_link_sweep(void)
 {
     DIR *folder = opendir("/dev/shm");
@@ -534,7 +544,7 @@ void glm_link_sweep(void)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        if (strncmp(entry->d_name, "glm-", 4) != 0 || strlen(entry->d_name) != 4 + 32)
+        if (strncmp(entry->d_name, NAME_PREFIX + 1, 4) != 0 || strlen(entry->d_name) != 4 + 32)
             continue;
         struct stat st;
         int fd = openat(dirfd(folder), entry->d_name, O_RDWR | O_CLOEXEC | O_NOFOLLOW);

@@ -31,14 +31,15 @@ enum {
     ANSWER_BYTES = HELLO_BYTES + GLM_MAC_BYTES,
     ACK_BYTES = 4,
     HANDSHAKE_MS = 5000,
-    RETRY_MS = 50,
+    RETRY_MS = 200,
     MAX_PENDING = 48, /* ranks and strangers in a handshake at once */
     SPIN_US = 100,
 };
 
 /* ---- Handshake ---- */
 
-enum phase { CONNECTING, READ_HELLO, READ_ANSWER, READ_PROOF, READ_ACK, SHAKEN, FAILED };
+/* FAILED: may work when tried again. REFUSED: the peer is the wrong one and will stay so. */
+enum phase { CONNECTING, READ_HELLO, READ_ANSWER, READ_PROOF, READ_ACK, SHAKEN, FAILED, REFUSED };
 
 struct pending {
     int fd;
@@ -49,7 +50,7 @@ struct pending {
     uint8_t ours[HELLO_BYTES], theirs[HELLO_BYTES];
     uint8_t in[ANSWER_BYTES], out[ANSWER_BYTES];
     size_t in_len, in_want, out_len, out_sent;
-    const char *why; /* FAILED: what the peer did wrong */
+    const char *why; /* FAILED, REFUSED: what the peer did wrong */
 };
 
 struct tcp_listener {
@@ -119,6 +120,17 @@ static void fail(struct pending *p, const char *why)
     p->why = why;
 }
 
+static void refuse(struct pending *p, const char *why)
+{
+    p->phase = REFUSED;
+    p->why = why;
+}
+
+static bool over(const struct pending *p)
+{
+    return p->phase == FAILED || p->phase == REFUSED;
+}
+
 static const char *check_hello(const struct glm_link_listener *l, const uint8_t *hello)
 {
     if (get_u32(hello) != TCP_MAGIC)
@@ -141,7 +153,7 @@ static void got_hello(struct glm_link_listener *l, struct pending *p)
     if (why == NULL && (!write_hello(l, p->ours) || !sign(l, p, false, answer + HELLO_BYTES)))
         why = "out of memory";
     if (why != NULL) {
-        fail(p, why);
+        refuse(p, why);
         return;
     }
     memcpy(answer, p->ours, HELLO_BYTES);
@@ -162,7 +174,7 @@ static void got_answer(struct glm_link_listener *l, struct pending *p)
     if (why == NULL && !sign(l, p, true, mac))
         why = "out of memory";
     if (why != NULL) {
-        fail(p, why);
+        refuse(p, why);
         return;
     }
     say(p, mac, sizeof mac);
@@ -173,7 +185,7 @@ static void got_proof(struct glm_link_listener *l, struct pending *p)
 {
     uint8_t mac[GLM_MAC_BYTES], ack[ACK_BYTES];
     if (!sign(l, p, true, mac) || !glm_secret_equal(mac, p->in)) {
-        fail(p, "it does not know the lane's secret");
+        refuse(p, "it does not know the lane's secret");
         return;
     }
     put_u32(ack, TCP_MAGIC);
@@ -185,7 +197,7 @@ static void got_ack(struct glm_link_listener *l, struct pending *p)
 {
     (void)l;
     if (get_u32(p->in) != TCP_MAGIC)
-        fail(p, "its acknowledgement is not one");
+        refuse(p, "its acknowledgement is not one");
     else
         expect(p, SHAKEN, 0);
 }
@@ -221,7 +233,7 @@ static void shake(struct glm_link_listener *l, struct pending *p)
     if (p->phase == CONNECTING)
         finish_connecting(l, p);
     for (;;) {
-        if (p->phase != FAILED && p->out_sent < p->out_len) {
+        if (!over(p) && p->out_sent < p->out_len) {
             ssize_t n = send(p->fd, p->out + p->out_sent, p->out_len - p->out_sent, MSG_NOSIGNAL);
             if (n < 0 && errno == EAGAIN)
                 return;
@@ -345,9 +357,14 @@ struct attempts {
     const char *why[GLM_LINK_MAX_WORLD];
 };
 
-static void settle_failed(struct tcp_listener *l, struct pending *p, struct attempts *a)
+static enum glm_status settle_failed(struct tcp_listener *l, struct pending *p, struct attempts *a,
+                                     struct glm_error *err)
 {
-    if (p->outgoing) {
+    enum glm_status status = GLM_OK;
+    if (p->outgoing && p->phase == REFUSED) {
+        status = glm_fail(err, GLM_EPEER, "cannot link rank %u to rank %u: %s", l->base.rank,
+                          p->peer, p->why);
+    } else if (p->outgoing) {
         a->running[p->peer] = false;
         a->retry_ms[p->peer] = glm_now_ms() + RETRY_MS;
         a->why[p->peer] = p->why;
@@ -355,6 +372,7 @@ static void settle_failed(struct tcp_listener *l, struct pending *p, struct atte
         glm_log(GLM_LOG_WARN, "turned a connection away rank=%u why=\"%s\"", l->base.rank, p->why);
     }
     drop(p);
+    return status;
 }
 
 static uint32_t missing_rank(const struct tcp_listener *l, struct glm_link *const *links)
@@ -389,11 +407,11 @@ static enum glm_status step(struct tcp_listener *l, int timeout_ms, struct attem
             continue;
         if (fds[i].revents != 0)
             shake(&l->base, p);
-        if (p->phase != SHAKEN && p->phase != FAILED && now >= p->deadline_ms)
+        if (p->phase != SHAKEN && !over(p) && now >= p->deadline_ms)
             fail(p, "it did not finish the handshake in time");
         enum glm_status status = GLM_OK;
-        if (p->phase == FAILED)
-            settle_failed(l, p, a);
+        if (over(p))
+            status = settle_failed(l, p, a, err);
         else if (p->phase == SHAKEN && p->out_sent == p->out_len)
             status = keep(p, links, err);
         if (status != GLM_OK)
