@@ -8,10 +8,11 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const op_texts[GLM_N_OPS] = { "ADMIT", "FILL",    "DECODE", "COMMIT", "MOVE",
-                                                 "SAVE",  "RESTORE", "DROP",   "FINISH", "STOP" };
+static const char *const op_texts[GLM_N_OPS] = {"ADMIT", "FILL",    "DECODE", "COMMIT", "MOVE",
+                                                "SAVE",  "RESTORE", "DROP",   "FINISH", "STOP"};
 
-const char *glm_op_text(enum glm_op_kind kind) {
+const char *glm_op_text(enum glm_op_kind kind)
+{
     return (unsigned)kind < GLM_N_OPS ? op_texts[kind] : "unknown";
 }
 
@@ -28,7 +29,8 @@ struct entry {
 #define REFUSE(e, ...) refuse((e), __VA_ARGS__)
 static enum glm_status refuse(const struct entry *e, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static enum glm_status refuse(const struct entry *e, const char *format, ...) {
+static enum glm_status refuse(const struct entry *e, const char *format, ...)
+{
     char rule[256];
     va_list args;
     va_start(args, format);
@@ -38,7 +40,8 @@ static enum glm_status refuse(const struct entry *e, const char *format, ...) {
                     glm_op_text(e->op->kind), rule);
 }
 
-static enum glm_status claim(const struct entry *e, uint32_t n, int32_t *extents) {
+static enum glm_status claim(const struct entry *e, uint32_t n, int32_t *extents)
+{
     if (glm_pool_claim(&e->book->pool, n, extents))
         return GLM_OK;
     return glm_fail(e->err, GLM_EAGAIN,
@@ -47,22 +50,24 @@ static enum glm_status claim(const struct entry *e, uint32_t n, int32_t *extents
                     e->book->pool.n_extents);
 }
 
-uint32_t glm_book_extents(const struct glm_book *b, uint32_t n_tokens) {
+uint32_t glm_book_extents(const struct glm_book *b, uint32_t n_tokens)
+{
     uint64_t rows = (uint64_t)n_tokens + (uint64_t)b->max_offset;
     return (uint32_t)((rows + GLM_EXTENT_ROWS - 1) / GLM_EXTENT_ROWS);
 }
 
 /* Extents whose every row of every plane lies before the context's end: nobody writes them again,
  * so holders can share them. */
-static uint32_t full_extents(const struct glm_book *b, uint32_t n_context) {
+static uint32_t full_extents(const struct glm_book *b, uint32_t n_context)
+{
     int64_t rows = (int64_t)n_context + b->min_offset;
     return rows > 0 ? (uint32_t)(rows / GLM_EXTENT_ROWS) : 0;
 }
 
-static enum glm_status stream_of(const struct entry *e, bool active, struct glm_holder **out) {
+static enum glm_status stream_of(const struct entry *e, bool active, struct glm_holder **out)
+{
     if (e->op->stream >= e->book->n_streams)
-        return REFUSE(e, "stream %u is not below the lane's %u", e->op->stream,
-                      e->book->n_streams);
+        return REFUSE(e, "stream %u is not below the lane's %u", e->op->stream, e->book->n_streams);
     struct glm_holder *h = &e->book->holders[e->op->stream];
     if (h->active != active)
         return REFUSE(e, "stream %u is %s", e->op->stream,
@@ -72,7 +77,8 @@ static enum glm_status stream_of(const struct entry *e, bool active, struct glm_
 }
 
 /* An admitted stream without rows waiting for their COMMIT. */
-static enum glm_status settled_stream(const struct entry *e, struct glm_holder **out) {
+static enum glm_status settled_stream(const struct entry *e, struct glm_holder **out)
+{
     enum glm_status st = stream_of(e, true, out);
     if (st == GLM_OK && (*out)->n_pending > 0)
         return REFUSE(e, "stream %u has %u decoded rows that wait for COMMIT", e->op->stream,
@@ -80,7 +86,8 @@ static enum glm_status settled_stream(const struct entry *e, struct glm_holder *
     return st;
 }
 
-static enum glm_status kept_of(const struct entry *e, bool active, struct glm_holder **out) {
+static enum glm_status kept_of(const struct entry *e, bool active, struct glm_holder **out)
+{
     if (e->op->kept >= e->book->n_kept)
         return REFUSE(e, "kept state %u is not below the plan's %u", e->op->kept, e->book->n_kept);
     struct glm_holder *h = &e->book->holders[e->book->n_streams + e->op->kept];
@@ -90,7 +97,8 @@ static enum glm_status kept_of(const struct entry *e, bool active, struct glm_ho
     return GLM_OK;
 }
 
-static enum glm_status room_rule(const struct entry *e) {
+static enum glm_status room_rule(const struct entry *e)
+{
     uint32_t window = e->book->plan->limits.window_tokens;
     if (e->op->n_tokens == 0 || e->op->n_tokens > window)
         return REFUSE(e, "room for %u tokens is not within 1 to the window of %u", e->op->n_tokens,
@@ -99,7 +107,8 @@ static enum glm_status room_rule(const struct entry *e) {
 }
 
 static enum glm_status tokens_rule(const struct entry *e, const struct glm_holder *h,
-                                   uint32_t max_rows) {
+                                   uint32_t max_rows)
+{
     const struct glm_op *op = e->op;
     if (op->n == 0 || op->n > max_rows)
         return REFUSE(e, "%u rows are not within 1 to %u", op->n, max_rows);
@@ -115,7 +124,8 @@ static enum glm_status tokens_rule(const struct entry *e, const struct glm_holde
     return GLM_OK;
 }
 
-static enum glm_status apply_admit(struct entry *e) {
+static enum glm_status apply_admit(struct entry *e)
+{
     struct glm_holder *h = NULL;
     enum glm_status st = stream_of(e, false, &h);
     if (st == GLM_OK)
@@ -128,12 +138,12 @@ static enum glm_status apply_admit(struct entry *e) {
         return st;
     int32_t *extents = h->extents;
     *h = (struct glm_holder){
-        .active = true, .n_room = e->op->n_tokens, .n_extents = n, .extents = extents
-    };
+        .active = true, .n_room = e->op->n_tokens, .n_extents = n, .extents = extents};
     return GLM_OK;
 }
 
-static enum glm_status apply_fill(struct entry *e) {
+static enum glm_status apply_fill(struct entry *e)
+{
     struct glm_book *b = e->book;
     struct glm_holder *h = NULL;
     enum glm_status st = settled_stream(e, &h);
@@ -156,7 +166,8 @@ static enum glm_status apply_fill(struct entry *e) {
     return GLM_OK;
 }
 
-static enum glm_status apply_decode(struct entry *e) {
+static enum glm_status apply_decode(struct entry *e)
+{
     struct glm_book *b = e->book;
     struct glm_holder *h = NULL;
     bool first = !e->previous || e->previous->kind != GLM_OP_DECODE;
@@ -179,7 +190,8 @@ static enum glm_status apply_decode(struct entry *e) {
     return GLM_OK;
 }
 
-static enum glm_status apply_commit(struct entry *e) {
+static enum glm_status apply_commit(struct entry *e)
+{
     struct glm_holder *h = NULL;
     enum glm_status st = stream_of(e, true, &h);
     if (st != GLM_OK)
@@ -200,7 +212,8 @@ static enum glm_status apply_commit(struct entry *e) {
     return GLM_OK;
 }
 
-static enum glm_status apply_move(struct entry *e) {
+static enum glm_status apply_move(struct entry *e)
+{
     struct glm_book *b = e->book;
     struct glm_holder *h = NULL;
     enum glm_status st = settled_stream(e, &h);
@@ -212,14 +225,15 @@ static enum glm_status apply_move(struct entry *e) {
         return st;
     for (uint32_t i = 0; i < h->n_extents; i++)
         glm_pool_drop(&b->pool, b->old_extents[i]);
-    e->copies = (struct glm_extent_copies){ .n = h->n_extents, .from = b->old_extents,
-                                            .to = h->extents };
+    e->copies =
+        (struct glm_extent_copies){.n = h->n_extents, .from = b->old_extents, .to = h->extents};
     return GLM_OK;
 }
 
 /* `to` becomes a holder of from's state: full extents shared, the others its own. */
 static enum glm_status fork_holder(struct entry *e, const struct glm_holder *from,
-                                   struct glm_holder *to, uint32_t n_room, uint32_t n_extents) {
+                                   struct glm_holder *to, uint32_t n_room, uint32_t n_extents)
+{
     uint32_t n_full = full_extents(e->book, from->n_context);
     uint32_t n_used = from->n_context > 0 ? glm_book_extents(e->book, from->n_context) : 0;
     GLM_ASSERT(n_full <= n_used && n_used <= n_extents && n_used <= from->n_extents);
@@ -231,19 +245,20 @@ static enum glm_status fork_holder(struct entry *e, const struct glm_holder *fro
         to->extents[i] = from->extents[i];
     }
     int32_t *extents = to->extents;
-    *to = (struct glm_holder){ .active = true,
-                               .n_context = from->n_context,
-                               .n_room = n_room,
-                               .n_extents = n_extents,
-                               .extents = extents };
-    e->copies = (struct glm_extent_copies){ .first = n_full,
-                                            .n = n_used - n_full,
-                                            .from = from->extents + n_full,
-                                            .to = extents + n_full };
+    *to = (struct glm_holder){.active = true,
+                              .n_context = from->n_context,
+                              .n_room = n_room,
+                              .n_extents = n_extents,
+                              .extents = extents};
+    e->copies = (struct glm_extent_copies){.first = n_full,
+                                           .n = n_used - n_full,
+                                           .from = from->extents + n_full,
+                                           .to = extents + n_full};
     return GLM_OK;
 }
 
-static enum glm_status apply_save(struct entry *e) {
+static enum glm_status apply_save(struct entry *e)
+{
     struct glm_holder *h = NULL, *kept = NULL;
     enum glm_status st = settled_stream(e, &h);
     if (st == GLM_OK)
@@ -255,7 +270,8 @@ static enum glm_status apply_save(struct entry *e) {
     return fork_holder(e, h, kept, h->n_context, glm_book_extents(e->book, h->n_context));
 }
 
-static enum glm_status apply_restore(struct entry *e) {
+static enum glm_status apply_restore(struct entry *e)
+{
     struct glm_holder *h = NULL, *kept = NULL;
     enum glm_status st = stream_of(e, false, &h);
     if (st == GLM_OK)
@@ -270,13 +286,15 @@ static enum glm_status apply_restore(struct entry *e) {
     return fork_holder(e, kept, h, e->op->n_tokens, glm_book_extents(e->book, e->op->n_tokens));
 }
 
-static void forget(struct glm_book *b, struct glm_holder *h) {
+static void forget(struct glm_book *b, struct glm_holder *h)
+{
     for (uint32_t i = 0; i < h->n_extents; i++)
         glm_pool_drop(&b->pool, h->extents[i]);
-    *h = (struct glm_holder){ .extents = h->extents };
+    *h = (struct glm_holder){.extents = h->extents};
 }
 
-static enum glm_status apply_drop(struct entry *e) {
+static enum glm_status apply_drop(struct entry *e)
+{
     struct glm_holder *kept = NULL;
     enum glm_status st = kept_of(e, true, &kept);
     if (st == GLM_OK)
@@ -284,7 +302,8 @@ static enum glm_status apply_drop(struct entry *e) {
     return st;
 }
 
-static enum glm_status apply_finish(struct entry *e) {
+static enum glm_status apply_finish(struct entry *e)
+{
     struct glm_holder *h = NULL;
     enum glm_status st = stream_of(e, true, &h);
     if (st == GLM_OK)
@@ -292,7 +311,8 @@ static enum glm_status apply_finish(struct entry *e) {
     return st;
 }
 
-static enum glm_status apply_stop(struct entry *e) {
+static enum glm_status apply_stop(struct entry *e)
+{
     e->book->list_stopped = true;
     return GLM_OK;
 }
@@ -303,7 +323,8 @@ static const apply_op appliers[GLM_N_OPS] = {
     apply_save,  apply_restore, apply_drop,   apply_finish, apply_stop,
 };
 
-void glm_book_begin(struct glm_book *b) {
+void glm_book_begin(struct glm_book *b)
+{
     b->list_fills = 0;
     b->list_decodes = 0;
     b->list_rows = 0;
@@ -311,12 +332,11 @@ void glm_book_begin(struct glm_book *b) {
 }
 
 enum glm_status glm_book_apply(struct glm_book *b, const struct glm_op *ops, uint32_t n_ops,
-                               uint32_t i, struct glm_extent_copies *copies,
-                               struct glm_error *err) {
+                               uint32_t i, struct glm_extent_copies *copies, struct glm_error *err)
+{
     GLM_ASSERT(i < n_ops);
     struct entry e = {
-        .book = b, .op = &ops[i], .previous = i > 0 ? &ops[i - 1] : NULL, .op_i = i, .err = err
-    };
+        .book = b, .op = &ops[i], .previous = i > 0 ? &ops[i - 1] : NULL, .op_i = i, .err = err};
     if ((unsigned)ops[i].kind >= GLM_N_OPS)
         return REFUSE(&e, "there is no operation %u", (unsigned)ops[i].kind);
     if (b->list_stopped)
@@ -327,7 +347,8 @@ enum glm_status glm_book_apply(struct glm_book *b, const struct glm_op *ops, uin
     return st;
 }
 
-void glm_book_copy(struct glm_book *to, const struct glm_book *from) {
+void glm_book_copy(struct glm_book *to, const struct glm_book *from)
+{
     GLM_ASSERT(to->plan == from->plan);
     glm_pool_copy(&to->pool, &from->pool);
     for (uint32_t i = 0; i < from->n_streams + from->n_kept; i++) {
@@ -342,7 +363,8 @@ void glm_book_copy(struct glm_book *to, const struct glm_book *from) {
     to->list_stopped = from->list_stopped;
 }
 
-static enum glm_status check_limits(const struct glm_plan_limits *l, struct glm_error *err) {
+static enum glm_status check_limits(const struct glm_plan_limits *l, struct glm_error *err)
+{
     if (l->n_streams == 0 || l->n_streams > GLM_ROUND_STREAMS || l->n_slots < l->n_streams)
         return glm_fail(err, GLM_EPLAN,
                         "cannot run the plan: %u streams in %u slots, 1 to %d streams are possible",
@@ -353,15 +375,16 @@ static enum glm_status check_limits(const struct glm_plan_limits *l, struct glm_
                         "cannot run the plan: %u verify rows (1 to %d) and %u prefill rows (a "
                         "multiple of %d)",
                         l->verify_rows, GLM_MAX_VERIFY_ROWS, l->prefill_rows, GLM_BLOCK_ROWS);
-    if (l->pool_tokens % GLM_EXTENT_ROWS != 0 ||
-        l->pool_tokens / GLM_EXTENT_ROWS > INT32_MAX || l->window_tokens > INT32_MAX / 2)
+    if (l->pool_tokens % GLM_EXTENT_ROWS != 0 || l->pool_tokens / GLM_EXTENT_ROWS > INT32_MAX ||
+        l->window_tokens > INT32_MAX / 2)
         return glm_fail(err, GLM_EPLAN,
                         "cannot run the plan: a pool of %llu tokens is not whole extents of %d",
                         (unsigned long long)l->pool_tokens, GLM_EXTENT_ROWS);
     return GLM_OK;
 }
 
-static enum glm_status read_rollbacks(struct glm_book *b, struct glm_error *err) {
+static enum glm_status read_rollbacks(struct glm_book *b, struct glm_error *err)
+{
     for (uint32_t i = 0; i < b->plan->n_states; i++) {
         const struct glm_plan_state *s = &b->plan->states[i];
         if (s->unit == GLM_UNIT_TOKEN || s->unit == GLM_UNIT_POOL) {
@@ -383,7 +406,8 @@ static enum glm_status read_rollbacks(struct glm_book *b, struct glm_error *err)
     return GLM_OK;
 }
 
-static const struct glm_plan_arena *arena_of(const struct glm_plan *p, const char *program) {
+static const struct glm_plan_arena *arena_of(const struct glm_plan *p, const char *program)
+{
     const struct glm_plan_program *g = glm_plan_program(p, program);
     for (uint32_t i = 0; g && i < p->n_arenas; i++)
         if (strcmp(p->arenas[i].name, g->arena) == 0)
@@ -392,23 +416,23 @@ static const struct glm_plan_arena *arena_of(const struct glm_plan *p, const cha
 }
 
 enum glm_status glm_book_init(struct glm_book *b, const struct glm_plan *plan, struct arena *arena,
-                              struct glm_error *err) {
+                              struct glm_error *err)
+{
     enum glm_status st = check_limits(&plan->limits, err);
     if (st != GLM_OK)
         return st;
     const struct glm_plan_limits *l = &plan->limits;
-    *b = (struct glm_book){ .plan = plan,
-                            .n_streams = l->n_streams,
-                            .n_kept = l->n_slots - l->n_streams,
-                            .has_replay = l->verify_rows == 1 || glm_plan_program(plan, "commit") };
+    *b = (struct glm_book){.plan = plan,
+                           .n_streams = l->n_streams,
+                           .n_kept = l->n_slots - l->n_streams,
+                           .has_replay = l->verify_rows == 1 || glm_plan_program(plan, "commit")};
     st = read_rollbacks(b, err);
     if (st != GLM_OK)
         return st;
     const struct glm_plan_arena *decode = arena_of(plan, "decode");
     const struct glm_plan_arena *prefill = arena_of(plan, "prefill");
-    if (!decode || !prefill || prefill->n_rows < l->prefill_rows ||
-        decode->n_rows < l->n_streams || decode->n_rows < l->verify_rows ||
-        decode->n_outs < decode->n_rows)
+    if (!decode || !prefill || prefill->n_rows < l->prefill_rows || decode->n_rows < l->n_streams ||
+        decode->n_rows < l->verify_rows || decode->n_outs < decode->n_rows)
         return glm_fail(err, GLM_EPLAN,
                         "cannot run the plan: its arenas do not hold %u streams' decode rows, each "
                         "wanted, and %u prefill rows",

@@ -18,12 +18,12 @@ struct glm_holder {
     uint32_t n_pending; /* rows decoded and not yet committed or dropped */
     uint32_t n_room;    /* tokens claimed */
     uint32_t n_extents;
-    int32_t *extents;   /* [table] */
+    int32_t *extents; /* [table] */
 };
 
 /* Rows of extents from[i] must come to to[i], where i counts extents of the holder. */
 struct glm_extent_copies {
-    uint32_t first;   /* index within the holder's extents of the first copy */
+    uint32_t first; /* index within the holder's extents of the first copy */
     uint32_t n;
     const int32_t *from, *to;
 };
@@ -31,14 +31,14 @@ struct glm_extent_copies {
 struct glm_book {
     const struct glm_plan *plan;
     uint32_t n_streams, n_kept;
-    uint32_t table;              /* extents of a holder at most */
+    uint32_t table;                 /* extents of a holder at most */
     int32_t min_offset, max_offset; /* of token and pool states' position offsets, 0 included */
     uint32_t n_outs_prefill, n_rows_decode;
-    bool has_replay;             /* a partial commit can be replayed */
-    bool has_snapshot;           /* some state knows only all or nothing */
+    bool has_replay;   /* a partial commit can be replayed */
+    bool has_snapshot; /* some state knows only all or nothing */
     struct glm_pool pool;
-    struct glm_holder *holders;  /* [n_streams + n_kept] */
-    int32_t *old_extents;        /* [table] those that a MOVE gave up */
+    struct glm_holder *holders;        /* [n_streams + n_kept] */
+    int32_t *old_extents;              /* [table] those that a MOVE gave up */
     uint32_t list_fills, list_decodes; /* groups of the list being applied */
     uint32_t list_rows;                /* decode rows of it */
     bool list_stopped;
@@ -56,8 +56,7 @@ void glm_book_begin(struct glm_book *b);
  * GLM_EAGAIN the extents wanted and free; then *b is half changed and must not be used further.
  * copies: what must be copied now; may be NULL for a trial. */
 enum glm_status glm_book_apply(struct glm_book *b, const struct glm_op *ops, uint32_t n_ops,
-                               uint32_t i, struct glm_extent_copies *copies,
-                               struct glm_error *err);
+                               uint32_t i, struct glm_extent_copies *copies, struct glm_error *err);
 
 /* Extents that hold n_tokens positions of every plane. */
 uint32_t glm_book_extents(const struct glm_book *b, uint32_t n_tokens);

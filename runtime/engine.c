@@ -37,14 +37,15 @@ struct glm_engine {
     struct out_place *outs; /* [max_outs] */
     int32_t *tokens;        /* [max_outs] */
     uint32_t n_out, max_outs;
-    uint32_t first_id;      /* of this rank's logits */
-    bool lost;              /* a round was lost: planes are no longer what the books say */
+    uint32_t first_id; /* of this rank's logits */
+    bool lost;         /* a round was lost: planes are no longer what the books say */
     glm_mark_hook hook;
     void *hook_context;
     struct glm_engine_stats stats;
 };
 
-static uint64_t now_ns(void) {
+static uint64_t now_ns(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
@@ -53,7 +54,8 @@ static uint64_t now_ns(void) {
 /* ---- opening ---- */
 
 static enum glm_status load_kernels(struct glm_engine *e, const char *const *paths,
-                                    struct glm_error *err) {
+                                    struct glm_error *err)
+{
     e->kernels = ARENA_ARRAY(&e->arena, e->plan->n_kernels + 1, struct glm_kernel_code);
     if (!e->kernels)
         return glm_fail(err, GLM_ENOMEM, "cannot load %u kernels: out of memory",
@@ -65,7 +67,8 @@ static enum glm_status load_kernels(struct glm_engine *e, const char *const *pat
 }
 
 /* The vocabulary ids that this rank's logits start at: what its candidates are offered from. */
-static void find_first_id(struct glm_engine *e) {
+static void find_first_id(struct glm_engine *e)
+{
     const struct glm_plan_program *g = glm_plan_program(e->plan, "sample");
     for (uint32_t i = 0; g && i < g->n_steps; i++) {
         const struct glm_plan_kernel *k =
@@ -76,7 +79,8 @@ static void find_first_id(struct glm_engine *e) {
     }
 }
 
-static enum glm_status init_tables(struct glm_engine *e, struct glm_error *err) {
+static enum glm_status init_tables(struct glm_engine *e, struct glm_error *err)
+{
     const struct glm_plan_limits *l = &e->plan->limits;
     uint32_t n_decode = e->book.n_rows_decode, n_prefill = e->book.n_outs_prefill;
     uint32_t n_extents = l->n_streams * e->book.table;
@@ -98,13 +102,15 @@ static enum glm_status init_tables(struct glm_engine *e, struct glm_error *err) 
 }
 
 /* `ends`: the model's end ids, then -1, wherever a program wants them. */
-static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err) {
+static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err)
+{
     for (uint32_t a = 0; a < e->plan->n_arenas; a++) {
         const struct glm_plan_buffer *b;
         int32_t *ends = glm_exec_buffer(&e->exec, a, "ends", &b);
         if (!ends)
             continue;
-        if (b->per != GLM_PER_ONCE || strcmp(b->dtype, "i32") != 0 || b->n_cols < e->plan->n_end_ids)
+        if (b->per != GLM_PER_ONCE || strcmp(b->dtype, "i32") != 0 ||
+            b->n_cols < e->plan->n_end_ids)
             return glm_fail(err, GLM_EPLAN, "cannot fill buffer 'ends': it does not hold %u ids",
                             e->plan->n_end_ids);
         for (uint32_t i = 0; i < b->n_cols; i++)
@@ -114,13 +120,15 @@ static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err) {
 }
 
 static void on_mark(void *context, const struct glm_exec_program *program, const char *mark,
-                    uint32_t layer) {
+                    uint32_t layer)
+{
     struct glm_engine *e = context;
     if (e->hook)
         e->hook(e->hook_context, e, program->program->name, mark, layer);
 }
 
-static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err) {
+static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err)
+{
     enum glm_status st = glm_exec_init(&e->exec, &e->arena, err);
     if (st == GLM_OK)
         st = fill_ends(e, err);
@@ -140,7 +148,8 @@ static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err
 }
 
 static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_config *c,
-                                  struct glm_error *err) {
+                                  struct glm_error *err)
+{
     struct glm_manifest *manifests;
     uint32_t n_manifests;
     enum glm_status st = glm_manifests_load(&e->arena, &manifests, &n_manifests, err);
@@ -167,30 +176,31 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
         st = glm_team_new(c->n_threads, c->host_threads, &e->team, err);
     if (st != GLM_OK)
         return st;
-    e->exec = (struct glm_exec){ .plan = e->plan,
-                                 .memory = &e->memory,
-                                 .states = &e->states,
-                                 .manifests = manifests,
-                                 .n_manifests = n_manifests,
-                                 .kernels = e->kernels,
-                                 .collective = e->collective,
-                                 .team = e->team };
+    e->exec = (struct glm_exec){.plan = e->plan,
+                                .memory = &e->memory,
+                                .states = &e->states,
+                                .manifests = manifests,
+                                .n_manifests = n_manifests,
+                                .kernels = e->kernels,
+                                .collective = e->collective,
+                                .team = e->team};
     st = link_programs(e, err);
     if (st != GLM_OK)
         return st;
-    struct glm_weights_load load = { .plan = e->plan,
-                                     .memory = &e->memory,
-                                     .checkpoint = c->checkpoint,
-                                     .team = e->team,
-                                     .progress = c->progress,
-                                     .progress_context = c->progress_context };
+    struct glm_weights_load load = {.plan = e->plan,
+                                    .memory = &e->memory,
+                                    .checkpoint = c->checkpoint,
+                                    .team = e->team,
+                                    .progress = c->progress,
+                                    .progress_context = c->progress_context};
     st = glm_weights_load(&load, err);
     e->stats.memory_bytes = e->memory.bytes;
     return st;
 }
 
 enum glm_status glm_engine_open(const struct glm_engine_config *config, struct glm_engine **out,
-                                struct glm_error *err) {
+                                struct glm_error *err)
+{
     if ((config->plan->world > 1) != (config->collective != NULL))
         return glm_fail(err, GLM_EINVAL, "cannot open rank %u of %u: %s", config->plan->rank,
                         config->plan->world,
@@ -211,7 +221,8 @@ enum glm_status glm_engine_open(const struct glm_engine_config *config, struct g
     return GLM_OK;
 }
 
-void glm_engine_free(struct glm_engine *e) {
+void glm_engine_free(struct glm_engine *e)
+{
     if (!e)
         return;
     glm_team_free(e->team);
@@ -225,7 +236,8 @@ void glm_engine_free(struct glm_engine *e) {
 /* ---- programs of a list ---- */
 
 static enum glm_status run_program(struct glm_engine *e, const struct glm_exec_program *program,
-                                   const struct glm_round_table *t, struct glm_error *err) {
+                                   const struct glm_round_table *t, struct glm_error *err)
+{
     e->running_arena = program->arena_i;
     return glm_exec_run(&e->exec, program, &t->round, err);
 }
@@ -233,8 +245,9 @@ static enum glm_status run_program(struct glm_engine *e, const struct glm_exec_p
 /* Draws the wanted rows: what a program answers with GLM_DRAW_WIDER the next one decides. */
 static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
                                    const struct glm_round_table *t, int32_t *tokens,
-                                   struct glm_error *err) {
-    static const char *const names[] = { "sample", "sample_wide", "sample_all" };
+                                   struct glm_error *err)
+{
+    static const char *const names[] = {"sample", "sample_wide", "sample_all"};
     uint32_t n_out = (uint32_t)t->round.n_out, n_open = n_out;
     for (uint32_t i = 0; i < n_out; i++)
         tokens[i] = GLM_DRAW_WIDER;
@@ -245,8 +258,7 @@ static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
         enum glm_status st = run_program(e, p, t, err);
         if (st != GLM_OK)
             return st;
-        const int32_t *drawn =
-            glm_exec_buffer(&e->exec, arena_i, p->program->outputs[0], NULL);
+        const int32_t *drawn = glm_exec_buffer(&e->exec, arena_i, p->program->outputs[0], NULL);
         n_open = 0;
         for (uint32_t i = 0; i < n_out; i++) {
             if (tokens[i] == GLM_DRAW_WIDER)
@@ -265,7 +277,8 @@ static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
  * operations the table was made of. */
 static enum glm_status run_forward(struct glm_engine *e, const struct glm_exec_program *program,
                                    const struct glm_round_table *t, const struct glm_op *ops,
-                                   uint32_t n_ops, struct glm_error *err) {
+                                   uint32_t n_ops, struct glm_error *err)
+{
     enum glm_status st = run_program(e, program, t, err);
     if (st == GLM_OK && t->any_draw)
         st = draw_tokens(e, program->arena_i, t, e->tokens + e->n_out, err);
@@ -276,7 +289,7 @@ static enum glm_status run_forward(struct glm_engine *e, const struct glm_exec_p
         for (uint32_t k = 0; k < glm_op_outs(&ops[i]); k++, row++) {
             if (!ops[i].draws)
                 e->tokens[e->n_out] = -1;
-            e->outs[e->n_out++] = (struct out_place){ .arena_i = program->arena_i, .row = row };
+            e->outs[e->n_out++] = (struct out_place){.arena_i = program->arena_i, .row = row};
         }
     }
     return GLM_OK;
@@ -291,22 +304,26 @@ struct list_run {
     struct glm_error *err;
 };
 
-static enum glm_status apply(struct list_run *r, uint32_t i, struct glm_extent_copies *copies) {
+static enum glm_status apply(struct list_run *r, uint32_t i, struct glm_extent_copies *copies)
+{
     return glm_book_apply(&r->e->book, r->ops, r->n_ops, i, copies, r->err);
 }
 
-static struct glm_holder *stream_holder(struct glm_engine *e, const struct glm_op *op) {
+static struct glm_holder *stream_holder(struct glm_engine *e, const struct glm_op *op)
+{
     return &e->book.holders[op->stream];
 }
 
 static void copy_extents(struct glm_engine *e, uint32_t n_context,
-                         const struct glm_extent_copies *copies) {
+                         const struct glm_extent_copies *copies)
+{
     for (uint32_t i = 0; i < copies->n; i++)
         glm_states_copy_extent(&e->states, n_context, copies->first + i, copies->from[i],
                                copies->to[i]);
 }
 
-static enum glm_status do_decode(struct list_run *r) {
+static enum glm_status do_decode(struct list_run *r)
+{
     struct glm_engine *e = r->e;
     const struct glm_op *first = &r->ops[r->i];
     uint32_t n = 0;
@@ -328,7 +345,8 @@ static enum glm_status do_decode(struct list_run *r) {
     return st;
 }
 
-static enum glm_status do_fill(struct list_run *r) {
+static enum glm_status do_fill(struct list_run *r)
+{
     struct glm_engine *e = r->e;
     const struct glm_op *op = &r->ops[r->i];
     uint32_t n_context = stream_holder(e, op)->n_context;
@@ -346,13 +364,13 @@ static enum glm_status do_fill(struct list_run *r) {
 
 /* COMMITs that follow each other are one run: only streams that keep a part of their rows need the
  * program; all rows are there already, none leaves the committed version as it was. */
-static enum glm_status do_commit(struct list_run *r) {
+static enum glm_status do_commit(struct list_run *r)
+{
     struct glm_engine *e = r->e;
     glm_round_table_begin_commit(&e->commit, &e->decode);
     while (r->i < r->n_ops && r->ops[r->i].kind == GLM_OP_COMMIT) {
         const struct glm_op *op = &r->ops[r->i];
-        uint32_t n_pending =
-            op->stream < e->book.n_streams ? stream_holder(e, op)->n_pending : 0;
+        uint32_t n_pending = op->stream < e->book.n_streams ? stream_holder(e, op)->n_pending : 0;
         enum glm_status st = apply(r, r->i++, NULL);
         if (st != GLM_OK)
             return st;
@@ -366,7 +384,8 @@ static enum glm_status do_commit(struct list_run *r) {
     return run_program(e, e->commit_program, &e->commit, r->err);
 }
 
-static enum glm_status do_admit(struct list_run *r) {
+static enum glm_status do_admit(struct list_run *r)
+{
     enum glm_status st = apply(r, r->i, NULL);
     if (st == GLM_OK)
         glm_states_clear_slot(&r->e->states, r->ops[r->i].stream);
@@ -374,7 +393,8 @@ static enum glm_status do_admit(struct list_run *r) {
     return st;
 }
 
-static enum glm_status do_move(struct list_run *r) {
+static enum glm_status do_move(struct list_run *r)
+{
     struct glm_extent_copies copies;
     enum glm_status st = apply(r, r->i, &copies);
     if (st == GLM_OK)
@@ -383,7 +403,8 @@ static enum glm_status do_move(struct list_run *r) {
     return st;
 }
 
-static enum glm_status fork_state(struct list_run *r, uint32_t from, uint32_t to) {
+static enum glm_status fork_state(struct list_run *r, uint32_t from, uint32_t to)
+{
     struct glm_engine *e = r->e;
     struct glm_extent_copies copies;
     enum glm_status st = apply(r, r->i++, &copies);
@@ -394,28 +415,32 @@ static enum glm_status fork_state(struct list_run *r, uint32_t from, uint32_t to
     return GLM_OK;
 }
 
-static enum glm_status do_save(struct list_run *r) {
+static enum glm_status do_save(struct list_run *r)
+{
     const struct glm_op *op = &r->ops[r->i];
     return fork_state(r, op->stream, r->e->book.n_streams + op->kept);
 }
 
-static enum glm_status do_restore(struct list_run *r) {
+static enum glm_status do_restore(struct list_run *r)
+{
     const struct glm_op *op = &r->ops[r->i];
     return fork_state(r, r->e->book.n_streams + op->kept, op->stream);
 }
 
-static enum glm_status do_book(struct list_run *r) {
+static enum glm_status do_book(struct list_run *r)
+{
     return apply(r, r->i++, NULL);
 }
 
 typedef enum glm_status (*do_op)(struct list_run *r);
-static const do_op doers[GLM_N_OPS] = { do_admit, do_fill,    do_decode, do_commit, do_move,
-                                        do_save,  do_restore, do_book,   do_book,   do_book };
+static const do_op doers[GLM_N_OPS] = {do_admit, do_fill,    do_decode, do_commit, do_move,
+                                       do_save,  do_restore, do_book,   do_book,   do_book};
 
 /* ---- lists ---- */
 
 static enum glm_status try_list(struct glm_engine *e, const struct glm_op *ops, uint32_t n_ops,
-                                struct glm_error *err) {
+                                struct glm_error *err)
+{
     glm_book_copy(&e->trial, &e->book);
     glm_book_begin(&e->trial);
     enum glm_status st = GLM_OK;
@@ -425,8 +450,9 @@ static enum glm_status try_list(struct glm_engine *e, const struct glm_op *ops, 
 }
 
 static enum glm_status run_list(struct glm_engine *e, const struct glm_op *ops, uint32_t n_ops,
-                                struct glm_error *err) {
-    struct list_run r = { .e = e, .ops = ops, .n_ops = n_ops, .err = err };
+                                struct glm_error *err)
+{
+    struct list_run r = {.e = e, .ops = ops, .n_ops = n_ops, .err = err};
     enum glm_status st = GLM_OK;
     e->n_out = 0;
     glm_book_begin(&e->book);
@@ -438,7 +464,8 @@ static enum glm_status run_list(struct glm_engine *e, const struct glm_op *ops, 
     return st;
 }
 
-static enum glm_status check_alive(const struct glm_engine *e, struct glm_error *err) {
+static enum glm_status check_alive(const struct glm_engine *e, struct glm_error *err)
+{
     if (e->lost)
         return glm_fail(err, GLM_EPEER,
                         "cannot run operations on rank %u: an earlier round was lost",
@@ -447,7 +474,8 @@ static enum glm_status check_alive(const struct glm_engine *e, struct glm_error 
 }
 
 enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, uint32_t n_ops,
-                               struct glm_round_result *result, struct glm_error *err) {
+                               struct glm_round_result *result, struct glm_error *err)
+{
     enum glm_status st = check_alive(e, err);
     if (st == GLM_OK && e->plan->rank != 0)
         return glm_fail(err, GLM_EINVAL, "cannot run operations on rank %u: rank 0 sends them",
@@ -468,11 +496,12 @@ enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, u
     if (st == GLM_OK)
         st = run_list(e, ops, n_ops, err);
     if (st == GLM_OK && result)
-        *result = (struct glm_round_result){ .n_out = e->n_out, .tokens = e->tokens };
+        *result = (struct glm_round_result){.n_out = e->n_out, .tokens = e->tokens};
     return st;
 }
 
-enum glm_status glm_engine_follow_once(struct glm_engine *e, bool *stopped, struct glm_error *err) {
+enum glm_status glm_engine_follow_once(struct glm_engine *e, bool *stopped, struct glm_error *err)
+{
     enum glm_status st = check_alive(e, err);
     if (st == GLM_OK && (!e->collective || e->plan->rank == 0))
         return glm_fail(err, GLM_EINVAL, "cannot follow on rank %u of %u", e->plan->rank,
@@ -493,7 +522,8 @@ enum glm_status glm_engine_follow_once(struct glm_engine *e, bool *stopped, stru
     return st;
 }
 
-enum glm_status glm_engine_follow(struct glm_engine *e, struct glm_error *err) {
+enum glm_status glm_engine_follow(struct glm_engine *e, struct glm_error *err)
+{
     bool stopped = false;
     enum glm_status st = GLM_OK;
     while (st == GLM_OK && !stopped)
@@ -503,21 +533,25 @@ enum glm_status glm_engine_follow(struct glm_engine *e, struct glm_error *err) {
 
 /* ---- looking ---- */
 
-bool glm_engine_fits(const struct glm_engine *e, uint32_t n_tokens) {
+bool glm_engine_fits(const struct glm_engine *e, uint32_t n_tokens)
+{
     return n_tokens <= e->plan->limits.window_tokens &&
            glm_book_extents(&e->book, n_tokens) <= e->book.pool.n_free;
 }
 
-uint64_t glm_engine_pool_tokens(const struct glm_engine *e) {
+uint64_t glm_engine_pool_tokens(const struct glm_engine *e)
+{
     return (uint64_t)e->book.pool.n_extents * GLM_EXTENT_ROWS;
 }
 
-uint64_t glm_engine_pool_free_tokens(const struct glm_engine *e) {
+uint64_t glm_engine_pool_free_tokens(const struct glm_engine *e)
+{
     return (uint64_t)e->book.pool.n_free * GLM_EXTENT_ROWS;
 }
 
 const float *glm_engine_logits(const struct glm_engine *e, uint32_t out_i, uint32_t *first,
-                               uint32_t *n) {
+                               uint32_t *n)
+{
     const struct glm_plan_buffer *b;
     if (out_i >= e->n_out)
         return NULL;
@@ -529,12 +563,14 @@ const float *glm_engine_logits(const struct glm_engine *e, uint32_t out_i, uint3
     return logits + e->outs[out_i].row * b->n_cols;
 }
 
-struct glm_hash glm_engine_state_hash(const struct glm_engine *e, uint32_t stream) {
+struct glm_hash glm_engine_state_hash(const struct glm_engine *e, uint32_t stream)
+{
     GLM_ASSERT(stream < e->book.n_streams);
     return glm_states_hash(&e->states, stream, &e->book.holders[stream]);
 }
 
-void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *context) {
+void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *context)
+{
     e->hook = hook;
     e->hook_context = context;
     e->exec.mark = hook ? on_mark : NULL;
@@ -542,7 +578,8 @@ void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *co
 }
 
 const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint64_t *n_cols,
-                              const char **dtype) {
+                              const char **dtype)
+{
     const struct glm_plan_buffer *b;
     const void *at = glm_exec_buffer(&e->exec, e->running_arena, name, &b);
     if (!at)
@@ -552,7 +589,8 @@ const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint
     return at;
 }
 
-struct glm_engine_stats glm_engine_stats(const struct glm_engine *e) {
+struct glm_engine_stats glm_engine_stats(const struct glm_engine *e)
+{
     struct glm_engine_stats s = e->stats;
     s.bytes_read = e->exec.counts.bytes_read;
     s.bytes_written = e->exec.counts.bytes_written;

@@ -18,8 +18,8 @@ enum { GLM_MAX_VERIFY_ROWS = 16, GLM_MAX_OPS = 128 };
 
 /* Operations. A list holds one FILL at most and one run of DECODEs at most. Rows that were decoded
  * must be committed (COMMIT) before their stream does anything else but FINISH, and before the next
- * DECODE of any stream. A stream is named by its index 0..limits.n_streams-1, a kept state by its index
- * 0..n_slots-n_streams-1; both chosen by the caller. */
+ * DECODE of any stream. A stream is named by its index 0..limits.n_streams-1, a kept state by its
+ * index 0..n_slots-n_streams-1; both chosen by the caller. */
 enum glm_op_kind {
     GLM_OP_ADMIT,   /* stream, n_tokens: claim slot and extents for that many tokens; empty state */
     GLM_OP_FILL,    /* stream, tokens[n]: prefill rows from its context's end, which must lie on the
@@ -40,10 +40,10 @@ enum glm_op_kind {
 struct glm_op {
     enum glm_op_kind kind;
     uint32_t stream, kept;
-    uint32_t n;            /* tokens or rows */
-    uint32_t n_tokens;     /* room to claim */
+    uint32_t n;        /* tokens or rows */
+    uint32_t n_tokens; /* room to claim */
     uint32_t out_from;
-    const int32_t *tokens; /* borrowed for the call */
+    const int32_t *tokens;        /* borrowed for the call */
     const struct glm_draw *draws; /* one a wanted logits row; NULL: no draw, token -1 */
 };
 

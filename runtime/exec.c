@@ -15,13 +15,13 @@ struct glm_exec_step {
     /* kernel */
     glm_host_kernel run;
     void **args;
-    uint64_t fixed_read;     /* bytes of its whole weights */
+    uint64_t fixed_read;                /* bytes of its whole weights */
     uint64_t stream_read, stream_write; /* bytes a stream of the round */
-    uint64_t row_write;      /* bytes a row */
-    uint64_t member_read;    /* bytes of one stacked member, all its weights */
-    const int32_t *ids;      /* which members the rows touch */
+    uint64_t row_write;                 /* bytes a row */
+    uint64_t member_read;               /* bytes of one stacked member, all its weights */
+    const int32_t *ids;                 /* which members the rows touch */
     uint32_t n_ids, n_members;
-    bool out_rows;           /* works on wanted rows only */
+    bool out_rows; /* works on wanted rows only */
     /* sum, gather */
     struct glm_collective_step *collective; /* NULL when world is 1 */
     const void *from;
@@ -48,7 +48,8 @@ struct linker {
 
 /* Layer index of a family of that name pattern when `name` is one of its literal names. */
 static bool family_has(const char *pattern, const uint32_t *layers, uint32_t n_layers,
-                       const char *name, uint32_t *layer_i) {
+                       const char *name, uint32_t *layer_i)
+{
     const char *hole = strstr(pattern, "{L}");
     *layer_i = 0;
     if (!hole || n_layers == 0)
@@ -70,14 +71,15 @@ static bool family_has(const char *pattern, const uint32_t *layers, uint32_t n_l
 }
 
 static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *name,
-                        struct target *out) {
+                        struct target *out)
+{
     const struct glm_plan *p = x->plan;
     uint32_t layer_i;
-    *out = (struct target){ 0 };
+    *out = (struct target){0};
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         uint64_t at = x->memory->buffers[(uint64_t)arena_i * p->n_buffers + i];
         if (strcmp(p->buffers[i].name, name) == 0 && at != GLM_NOWHERE) {
-            *out = (struct target){ .address = x->memory->base + at, .buffer = &p->buffers[i] };
+            *out = (struct target){.address = x->memory->base + at, .buffer = &p->buffers[i]};
             return true;
         }
     }
@@ -85,7 +87,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         const struct glm_plan_weight *w = &p->weights[i];
         if (family_has(w->name, w->layers, w->n_layers, name, &layer_i)) {
             uint64_t at = x->memory->weights[i] + layer_i * glm_weight_stride(w);
-            *out = (struct target){ .address = x->memory->base + at, .weight = w };
+            *out = (struct target){.address = x->memory->base + at, .weight = w};
             return true;
         }
     }
@@ -94,7 +96,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         if (family_has(plane->state->name, plane->state->layers, plane->state->n_layers, name,
                        &layer_i) &&
             layer_i == plane->layer_i) {
-            *out = (struct target){ .address = plane->base, .state = plane->state };
+            *out = (struct target){.address = plane->base, .state = plane->state};
             return true;
         }
     }
@@ -102,7 +104,8 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
 }
 
 /* Bytes of one element for a +COLUMN offset; 0: the thing has no columns. */
-static uint32_t element_bytes(const struct glm_exec *x, const struct target *t) {
+static uint32_t element_bytes(const struct glm_exec *x, const struct target *t)
+{
     if (t->buffer)
         return glm_buffer_element_bytes(x->plan, t->buffer);
     const char *form = t->weight ? t->weight->form : "";
@@ -112,7 +115,8 @@ static uint32_t element_bytes(const struct glm_exec *x, const struct target *t) 
 }
 
 static enum glm_status resolve(struct linker *l, const char *value, uint32_t layer,
-                               struct target *out) {
+                               struct target *out)
+{
     char name[256];
     const char *program = l->program->program->name;
     size_t len = strcspn(value, "+");
@@ -137,7 +141,8 @@ static enum glm_status resolve(struct linker *l, const char *value, uint32_t lay
     return GLM_OK;
 }
 
-static enum glm_status add_step(struct linker *l, struct glm_exec_step **out) {
+static enum glm_status add_step(struct linker *l, struct glm_exec_step **out)
+{
     struct glm_exec_program *p = l->program;
     if (p->n_steps == l->capacity) {
         uint32_t capacity = l->capacity > 0 ? 2 * l->capacity : 64;
@@ -151,7 +156,7 @@ static enum glm_status add_step(struct linker *l, struct glm_exec_step **out) {
         l->capacity = capacity;
     }
     *out = &p->steps[p->n_steps++];
-    **out = (struct glm_exec_step){ 0 };
+    **out = (struct glm_exec_step){0};
     return GLM_OK;
 }
 
@@ -159,7 +164,8 @@ static enum glm_status add_step(struct linker *l, struct glm_exec_step **out) {
  * each way that the direction says, one row a new token. Rows of the context that a kernel reads
  * are its own affair and counted by its manifest (price of a plan). */
 static void count_argument(struct glm_exec_step *s, const struct target *t,
-                           const struct glm_manifest_arg *arg) {
+                           const struct glm_manifest_arg *arg)
+{
     bool in = strcmp(arg->direction, "out") != 0, out = strcmp(arg->direction, "in") != 0;
     if (t->weight && t->weight->n_members > 1) {
         s->n_members = t->weight->n_members;
@@ -181,15 +187,16 @@ static void count_argument(struct glm_exec_step *s, const struct target *t,
     }
 }
 
-static const char *argument_value(const struct glm_plan_step *s, const char *name) {
+static const char *argument_value(const struct glm_plan_step *s, const char *name)
+{
     for (uint32_t i = 0; i < s->n_args; i++)
         if (strcmp(s->args[i].name, name) == 0)
             return s->args[i].value;
     return NULL;
 }
 
-static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step *s,
-                                   uint32_t layer) {
+static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step *s, uint32_t layer)
+{
     const struct glm_exec *x = l->x;
     const char *program = l->program->program->name;
     const struct glm_plan_kernel *k = glm_plan_kernel(x->plan, s->name);
@@ -237,7 +244,8 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
 }
 
 static enum glm_status link_collective(struct linker *l, const struct glm_plan_step *s,
-                                       uint32_t layer) {
+                                       uint32_t layer)
+{
     struct glm_exec *x = l->x;
     const char *program = l->program->program->name;
     struct target from, to;
@@ -270,13 +278,14 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
     if (!x->collective)
         return GLM_OK;
     uint64_t rows = glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]);
-    return glm_collective_prepare(x->collective,
-                                  s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER, step->from,
-                                  step->to, rows * step->row_bytes, &step->collective, l->err);
+    return glm_collective_prepare(x->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
+                                  step->from, step->to, rows * step->row_bytes, &step->collective,
+                                  l->err);
 }
 
 static enum glm_status link_steps(struct linker *l, const struct glm_plan_step *steps, uint32_t n,
-                                  uint32_t layer, bool in_block) {
+                                  uint32_t layer, bool in_block)
+{
     enum glm_status st = GLM_OK;
     for (uint32_t i = 0; st == GLM_OK && i < n; i++) {
         const struct glm_plan_step *s = &steps[i];
@@ -300,16 +309,16 @@ static enum glm_status link_steps(struct linker *l, const struct glm_plan_step *
         case GLM_STEP_MARK:
             st = add_step(l, &step);
             if (st == GLM_OK)
-                *step = (struct glm_exec_step){ .kind = GLM_STEP_MARK,
-                                                .name = s->name,
-                                                .layer = in_block ? layer : s->layer };
+                *step = (struct glm_exec_step){
+                    .kind = GLM_STEP_MARK, .name = s->name, .layer = in_block ? layer : s->layer};
             break;
         }
     }
     return st;
 }
 
-enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct glm_error *err) {
+enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct glm_error *err)
+{
     const struct glm_plan *p = x->plan;
     uint32_t max_members = 1;
     x->programs = arena_array(arena, (size_t)p->n_programs * p->n_arenas + 1,
@@ -326,8 +335,8 @@ enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct gl
             if (!glm_program_runs_in(p, &p->programs[i], a))
                 continue;
             struct glm_exec_program *to = &x->programs[x->n_programs++];
-            *to = (struct glm_exec_program){ .program = &p->programs[i], .arena_i = a };
-            struct linker l = { .x = x, .arena = arena, .program = to, .err = err };
+            *to = (struct glm_exec_program){.program = &p->programs[i], .arena_i = a};
+            struct linker l = {.x = x, .arena = arena, .program = to, .err = err};
             enum glm_status st =
                 link_steps(&l, p->programs[i].steps, p->programs[i].n_steps, 0, false);
             if (st != GLM_OK)
@@ -338,7 +347,8 @@ enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct gl
 }
 
 const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const char *program,
-                                             int32_t arena_i) {
+                                             int32_t arena_i)
+{
     for (uint32_t i = 0; i < x->n_programs; i++)
         if (strcmp(x->programs[i].program->name, program) == 0 &&
             (arena_i < 0 || x->programs[i].arena_i == (uint32_t)arena_i))
@@ -347,7 +357,8 @@ const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const cha
 }
 
 void *glm_exec_buffer(const struct glm_exec *x, uint32_t arena_i, const char *name,
-                      const struct glm_plan_buffer **buffer) {
+                      const struct glm_plan_buffer **buffer)
+{
     struct target t;
     if (!find_target(x, arena_i, name, &t) || !t.buffer)
         return NULL;
@@ -366,14 +377,15 @@ struct run {
     enum glm_status status; /* written by thread 0 between barriers */
 };
 
-static uint64_t now_ns(void) {
+static uint64_t now_ns(void)
+{
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
 }
 
-static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step *s,
-                                 uint32_t n_rows) {
+static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step *s, uint32_t n_rows)
+{
     uint32_t n = 0;
     memset(x->member_bits, 0, x->n_member_words * sizeof *x->member_bits);
     for (uint64_t i = 0; i < (uint64_t)n_rows * s->n_ids; i++) {
@@ -388,7 +400,8 @@ static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step 
 
 /* Before a launch, on thread 0: what it will touch. Its inputs are ready and nobody writes them. */
 static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
-                       const struct glm_round *round) {
+                       const struct glm_round *round)
+{
     struct glm_exec_counts *c = &x->counts;
     uint64_t n_rows = (uint64_t)round->n_rows, n_streams = (uint64_t)round->n_streams;
     c->kernel_launches++;
@@ -400,7 +413,8 @@ static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
         c->bytes_read += s->member_read * distinct_members(x, s, (uint32_t)n_rows);
 }
 
-static void exchange(struct run *r, const struct glm_exec_step *s) {
+static void exchange(struct run *r, const struct glm_exec_step *s)
+{
     uint64_t rows = s->per == GLM_PER_ROW   ? (uint64_t)r->round->n_rows
                     : s->per == GLM_PER_OUT ? (uint64_t)r->round->n_out
                                             : 1;
@@ -417,15 +431,16 @@ static void exchange(struct run *r, const struct glm_exec_step *s) {
     r->x->counts.exchange_ns += now_ns() - start;
 }
 
-static void run_on_thread(void *context, uint32_t thread) {
+static void run_on_thread(void *context, uint32_t thread)
+{
     struct run *r = context;
     struct glm_exec *x = r->x;
-    struct glm_launch launch = { .thread = thread,
-                                 .n_threads = glm_team_threads(x->team),
-                                 .round = r->round,
-                                 .scratch = x->memory->base + x->memory->scratch,
-                                 .barrier = glm_team_barrier,
-                                 .barrier_state = x->team };
+    struct glm_launch launch = {.thread = thread,
+                                .n_threads = glm_team_threads(x->team),
+                                .round = r->round,
+                                .scratch = x->memory->base + x->memory->scratch,
+                                .barrier = glm_team_barrier,
+                                .barrier_state = x->team};
     for (uint32_t i = 0; i < r->program->n_steps; i++) {
         const struct glm_exec_step *s = &r->program->steps[i];
         switch (s->kind) {
@@ -457,8 +472,9 @@ static void run_on_thread(void *context, uint32_t thread) {
 }
 
 enum glm_status glm_exec_run(struct glm_exec *x, const struct glm_exec_program *program,
-                             const struct glm_round *round, struct glm_error *err) {
-    struct run r = { .x = x, .program = program, .round = round, .err = err };
+                             const struct glm_round *round, struct glm_error *err)
+{
+    struct run r = {.x = x, .program = program, .round = round, .err = err};
     glm_team_run(x->team, run_on_thread, &r);
     return r.status;
 }

@@ -14,7 +14,8 @@
 #include <unistd.h>
 
 static enum glm_status check_owner(const char *kernel, const char *path, bool folder,
-                                   struct glm_error *err) {
+                                   struct glm_error *err)
+{
     struct stat st;
     if (stat(path, &st) != 0)
         return glm_fail(err, GLM_EKERNEL, "cannot load kernel '%s' from '%s': %s", kernel, path,
@@ -35,7 +36,8 @@ static enum glm_status check_owner(const char *kernel, const char *path, bool fo
 }
 
 enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm_kernel_code *out,
-                                struct glm_error *err) {
+                                struct glm_error *err)
+{
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
     if (!slash || (size_t)(slash - path) + 2 > sizeof folder)
@@ -54,10 +56,11 @@ enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm
                         dlerror());
     const uint32_t *abi = dlsym(handle, GLM_HOST_ABI_SYMBOL);
     glm_host_kernel run;
-    /* A function pointer out of an object pointer: POSIX has dlsym work so, C has no cast for it. */
+    /* A function pointer out of an object pointer: POSIX has dlsym work so, C has no cast for it.
+     */
     *(void **)&run = dlsym(handle, GLM_HOST_KERNEL_SYMBOL);
     if (abi && *abi == GLM_HOST_ABI_VERSION && run) {
-        *out = (struct glm_kernel_code){ .handle = handle, .run = run };
+        *out = (struct glm_kernel_code){.handle = handle, .run = run};
         return GLM_OK;
     }
     if (!abi || !run)
@@ -71,9 +74,10 @@ enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm
     return st;
 }
 
-void glm_kernel_unload(struct glm_kernel_code *k) {
+void glm_kernel_unload(struct glm_kernel_code *k)
+{
     if (k && k->handle)
         dlclose(k->handle);
     if (k)
-        *k = (struct glm_kernel_code){ 0 };
+        *k = (struct glm_kernel_code){0};
 }

@@ -8,22 +8,26 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static uint64_t align_up(uint64_t bytes) {
+static uint64_t align_up(uint64_t bytes)
+{
     return (bytes + GLM_ALIGN_BYTES - 1) / GLM_ALIGN_BYTES * GLM_ALIGN_BYTES;
 }
 
-uint64_t glm_weight_stride(const struct glm_plan_weight *w) {
+uint64_t glm_weight_stride(const struct glm_plan_weight *w)
+{
     return align_up(w->bytes);
 }
 
-uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b) {
+uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b)
+{
     const char *dtype = strcmp(b->dtype, "act") == 0 ? p->act : b->dtype;
     if (strcmp(dtype, "f32") == 0 || strcmp(dtype, "i32") == 0)
         return 4;
     return strcmp(dtype, "bf16") == 0 ? 2 : 0;
 }
 
-uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a) {
+uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a)
+{
     switch (b->per) {
     case GLM_PER_ROW:
         return a->n_rows;
@@ -35,7 +39,8 @@ uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_
     return 1;
 }
 
-int32_t glm_plan_arena_index(const struct glm_plan *p, const char *name) {
+int32_t glm_plan_arena_index(const struct glm_plan *p, const char *name)
+{
     for (uint32_t i = 0; i < p->n_arenas; i++)
         if (strcmp(p->arenas[i].name, name) == 0)
             return (int32_t)i;
@@ -43,12 +48,14 @@ int32_t glm_plan_arena_index(const struct glm_plan *p, const char *name) {
 }
 
 bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program *g,
-                         uint32_t arena_i) {
+                         uint32_t arena_i)
+{
     return strcmp(g->arena, p->arenas[arena_i].name) == 0 || strncmp(g->name, "sample", 6) == 0;
 }
 
 enum glm_status glm_name_bind(const char *name, size_t len, uint32_t layer, char *out, size_t size,
-                              struct glm_error *err) {
+                              struct glm_error *err)
+{
     const char *hole = memmem(name, len, "{L}", 3);
     int n;
     if (hole) {
@@ -64,8 +71,9 @@ enum glm_status glm_name_bind(const char *name, size_t len, uint32_t layer, char
 }
 
 /* Adds `bytes` to the layout and gives where it starts. */
-static enum glm_status place(struct glm_memory *m, uint64_t bytes, uint64_t *offset,
-                             uint64_t *part, struct glm_error *err) {
+static enum glm_status place(struct glm_memory *m, uint64_t bytes, uint64_t *offset, uint64_t *part,
+                             struct glm_error *err)
+{
     uint64_t padded, end;
     if (__builtin_add_overflow(bytes, (uint64_t)GLM_ALIGN_BYTES - 1, &padded) ||
         __builtin_add_overflow(m->bytes, padded / GLM_ALIGN_BYTES * GLM_ALIGN_BYTES, &end) ||
@@ -86,7 +94,8 @@ struct walk {
     struct glm_error *err;
 };
 
-static enum glm_status use_name(struct walk *w, const char *value, uint32_t layer) {
+static enum glm_status use_name(struct walk *w, const char *value, uint32_t layer)
+{
     char name[256];
     size_t len = strcspn(value, "+");
     enum glm_status st = glm_name_bind(value, len, layer, name, sizeof name, w->err);
@@ -96,7 +105,8 @@ static enum glm_status use_name(struct walk *w, const char *value, uint32_t laye
     return st;
 }
 
-static enum glm_status widen_scratch(struct walk *w, const struct glm_plan_step *s) {
+static enum glm_status widen_scratch(struct walk *w, const struct glm_plan_step *s)
+{
     const struct glm_plan *p = w->m->plan;
     const struct glm_plan_arena *a = &p->arenas[w->arena_i];
     const struct glm_plan_kernel *k = glm_plan_kernel(p, s->name);
@@ -105,11 +115,11 @@ static enum glm_status widen_scratch(struct walk *w, const struct glm_plan_step 
     if (!m)
         return glm_fail(w->err, GLM_EPLAN, "cannot link kernel '%s': %s", s->name,
                         k ? "its template has no manifest" : "the plan has no such kernel");
-    struct glm_cost_context at = { .R = a->n_rows,
-                                   .O = a->n_outs,
-                                   .C = p->limits.window_tokens,
-                                   .S = p->limits.n_streams,
-                                   .T = w->n_threads };
+    struct glm_cost_context at = {.R = a->n_rows,
+                                  .O = a->n_outs,
+                                  .C = p->limits.window_tokens,
+                                  .S = p->limits.n_streams,
+                                  .T = w->n_threads};
     for (uint32_t i = 0; i < p->n_weights; i++)
         if (p->weights[i].n_members > at.U)
             at.U = p->weights[i].n_members;
@@ -127,7 +137,8 @@ static enum glm_status widen_scratch(struct walk *w, const struct glm_plan_step 
 }
 
 static enum glm_status walk_steps(struct walk *w, const struct glm_plan_step *steps, uint32_t n,
-                                  uint32_t layer, bool in_block) {
+                                  uint32_t layer, bool in_block)
+{
     enum glm_status st = GLM_OK;
     for (uint32_t i = 0; st == GLM_OK && i < n; i++) {
         const struct glm_plan_step *s = &steps[i];
@@ -159,7 +170,8 @@ static enum glm_status walk_steps(struct walk *w, const struct glm_plan_step *st
     return st;
 }
 
-static enum glm_status lay_out_arena(struct walk *w) {
+static enum glm_status lay_out_arena(struct walk *w)
+{
     struct glm_memory *m = w->m;
     const struct glm_plan *p = m->plan;
     enum glm_status st = GLM_OK;
@@ -189,8 +201,9 @@ static enum glm_status lay_out_arena(struct walk *w) {
 enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *plan,
                                    const struct glm_states *states,
                                    const struct glm_manifest *manifests, uint32_t n_manifests,
-                                   uint32_t n_threads, struct arena *arena, struct glm_error *err) {
-    *m = (struct glm_memory){ .plan = plan };
+                                   uint32_t n_threads, struct arena *arena, struct glm_error *err)
+{
+    *m = (struct glm_memory){.plan = plan};
     m->weights = ARENA_ARRAY(arena, plan->n_weights + 1, uint64_t);
     m->planes = ARENA_ARRAY(arena, states->n_planes + 1, uint64_t);
     m->buffers = arena_array(arena, (size_t)plan->n_arenas * plan->n_buffers + 1, sizeof(uint64_t));
@@ -209,13 +222,13 @@ enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *
     for (uint32_t i = 0; st == GLM_OK && i < states->n_planes; i++)
         st = place(m, states->planes[i].bytes, &m->planes[i], &m->state_bytes, err);
     for (uint32_t a = 0; st == GLM_OK && a < plan->n_arenas; a++) {
-        struct walk w = { .m = m,
-                          .manifests = manifests,
-                          .n_manifests = n_manifests,
-                          .n_threads = n_threads,
-                          .arena_i = a,
-                          .used = used,
-                          .err = err };
+        struct walk w = {.m = m,
+                         .manifests = manifests,
+                         .n_manifests = n_manifests,
+                         .n_threads = n_threads,
+                         .arena_i = a,
+                         .used = used,
+                         .err = err};
         st = lay_out_arena(&w);
     }
     if (st != GLM_OK)
@@ -225,12 +238,14 @@ enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *
     return place(m, scratch, &m->scratch, &m->scratch_bytes, err);
 }
 
-static double mib(uint64_t bytes) {
+static double mib(uint64_t bytes)
+{
     return (double)bytes / (1024.0 * 1024.0);
 }
 
 enum glm_status glm_memory_check(const struct glm_memory *m, uint64_t limit_bytes,
-                                 struct glm_error *err) {
+                                 struct glm_error *err)
+{
     uint64_t planned = glm_plan_total_bytes(m->plan);
     uint64_t needed = planned > m->bytes ? planned : m->bytes;
     if (limit_bytes == 0 || needed <= limit_bytes)
@@ -246,7 +261,8 @@ enum glm_status glm_memory_check(const struct glm_memory *m, uint64_t limit_byte
 }
 
 enum glm_status glm_memory_map(struct glm_memory *m, struct glm_states *states,
-                               struct glm_error *err) {
+                               struct glm_error *err)
+{
     size_t bytes = m->bytes > 0 ? (size_t)m->bytes : 1;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -259,7 +275,8 @@ enum glm_status glm_memory_map(struct glm_memory *m, struct glm_states *states,
     return GLM_OK;
 }
 
-void glm_memory_release(struct glm_memory *m) {
+void glm_memory_release(struct glm_memory *m)
+{
     if (m->base)
         munmap(m->base, m->bytes > 0 ? (size_t)m->bytes : 1);
     m->base = NULL;

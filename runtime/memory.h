@@ -14,12 +14,12 @@ enum { GLM_ALIGN_BYTES = 64 };
 
 struct glm_memory {
     const struct glm_plan *plan;
-    unsigned char *base;      /* NULL until mapped */
-    uint64_t bytes;           /* all of it */
+    unsigned char *base; /* NULL until mapped */
+    uint64_t bytes;      /* all of it */
     uint64_t weight_bytes, state_bytes, buffer_bytes, scratch_bytes;
-    uint64_t *weights;        /* [n_weights] offset of each weight's first layer */
-    uint64_t *planes;         /* [n_planes] */
-    uint64_t *buffers;        /* [n_arenas][n_buffers], GLM_NOWHERE when the arena has it not */
+    uint64_t *weights; /* [n_weights] offset of each weight's first layer */
+    uint64_t *planes;  /* [n_planes] */
+    uint64_t *buffers; /* [n_arenas][n_buffers], GLM_NOWHERE when the arena has it not */
     uint64_t scratch;
 };
 #define GLM_NOWHERE UINT64_MAX

@@ -12,7 +12,7 @@
 struct glm_op_list {
     unsigned char *bytes; /* [capacity] the list as sent, aligned */
     size_t capacity, len;
-    struct glm_op *ops;   /* [GLM_MAX_OPS] pointing into bytes, after glm_ops_read */
+    struct glm_op *ops; /* [GLM_MAX_OPS] pointing into bytes, after glm_ops_read */
     uint32_t n_ops;
     uint32_t max_tokens, max_draws; /* in one list */
 };

@@ -8,20 +8,23 @@
 
 #include <string.h>
 
-void glm_pool_init(struct glm_pool *p, uint16_t *counts, uint32_t n_extents) {
-    *p = (struct glm_pool){ .counts = counts, .n_extents = n_extents, .n_free = n_extents };
+void glm_pool_init(struct glm_pool *p, uint16_t *counts, uint32_t n_extents)
+{
+    *p = (struct glm_pool){.counts = counts, .n_extents = n_extents, .n_free = n_extents};
     if (n_extents > 0)
         memset(counts, 0, n_extents * sizeof *counts);
 }
 
-void glm_pool_copy(struct glm_pool *to, const struct glm_pool *from) {
+void glm_pool_copy(struct glm_pool *to, const struct glm_pool *from)
+{
     GLM_ASSERT(to->n_extents == from->n_extents);
     if (from->n_extents > 0)
         memcpy(to->counts, from->counts, from->n_extents * sizeof *to->counts);
     to->n_free = from->n_free;
 }
 
-bool glm_pool_claim(struct glm_pool *p, uint32_t n, int32_t *extents) {
+bool glm_pool_claim(struct glm_pool *p, uint32_t n, int32_t *extents)
+{
     if (n > p->n_free)
         return false;
     uint32_t found = 0;
@@ -36,13 +39,15 @@ bool glm_pool_claim(struct glm_pool *p, uint32_t n, int32_t *extents) {
     return true;
 }
 
-void glm_pool_share(struct glm_pool *p, int32_t extent) {
+void glm_pool_share(struct glm_pool *p, int32_t extent)
+{
     GLM_ASSERT(extent >= 0 && (uint32_t)extent < p->n_extents && p->counts[extent] > 0);
     GLM_ASSERT(p->counts[extent] < UINT16_MAX);
     p->counts[extent]++;
 }
 
-void glm_pool_drop(struct glm_pool *p, int32_t extent) {
+void glm_pool_drop(struct glm_pool *p, int32_t extent)
+{
     GLM_ASSERT(extent >= 0 && (uint32_t)extent < p->n_extents && p->counts[extent] > 0);
     if (--p->counts[extent] == 0)
         p->n_free++;

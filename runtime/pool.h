@@ -20,7 +20,8 @@ struct glm_pool {
 void glm_pool_init(struct glm_pool *p, uint16_t *counts, uint32_t n_extents);
 /* Makes *to equal to `from`, keeping its own counts memory of the same size. */
 void glm_pool_copy(struct glm_pool *to, const struct glm_pool *from);
-/* Claims n free extents, lowest first, into extents[]. All or nothing: false when there are not n. */
+/* Claims n free extents, lowest first, into extents[]. All or nothing: false when there are not n.
+ */
 bool glm_pool_claim(struct glm_pool *p, uint32_t n, int32_t *extents);
 /* One more holder of a claimed extent. */
 void glm_pool_share(struct glm_pool *p, int32_t extent);

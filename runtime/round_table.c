@@ -9,11 +9,12 @@
 
 enum glm_status glm_round_table_init(struct glm_round_table *t, uint32_t max_rows,
                                      uint32_t max_streams, uint32_t max_extents, uint32_t max_outs,
-                                     struct arena *arena, struct glm_error *err) {
-    *t = (struct glm_round_table){ .max_rows = max_rows,
-                                   .max_streams = max_streams,
-                                   .max_extents = max_extents,
-                                   .max_outs = max_outs };
+                                     struct arena *arena, struct glm_error *err)
+{
+    *t = (struct glm_round_table){.max_rows = max_rows,
+                                  .max_streams = max_streams,
+                                  .max_extents = max_extents,
+                                  .max_outs = max_outs};
     t->rows = ARENA_ARRAY(arena, max_rows, struct glm_row);
     t->streams = ARENA_ARRAY(arena, max_streams, struct glm_round_stream);
     t->extents = ARENA_ARRAY(arena, max_extents + 1, int32_t);
@@ -30,7 +31,8 @@ enum glm_status glm_round_table_init(struct glm_round_table *t, uint32_t max_row
     return GLM_OK;
 }
 
-void glm_round_table_clear(struct glm_round_table *t) {
+void glm_round_table_clear(struct glm_round_table *t)
+{
     t->round.n_rows = 0;
     t->round.n_streams = 0;
     t->round.n_out = 0;
@@ -38,7 +40,8 @@ void glm_round_table_clear(struct glm_round_table *t) {
 }
 
 void glm_round_table_add(struct glm_round_table *t, const struct glm_op *op,
-                         const struct glm_holder *h, uint32_t n_context) {
+                         const struct glm_holder *h, uint32_t n_context)
+{
     uint32_t row = (uint32_t)t->round.n_rows, s = (uint32_t)t->round.n_streams;
     uint32_t first_extent = 0, n_outs = glm_op_outs(op), out_from = op->n - n_outs;
     if (s > 0)
@@ -47,34 +50,35 @@ void glm_round_table_add(struct glm_round_table *t, const struct glm_op *op,
     GLM_ASSERT(h->n_extents <= t->max_extents - first_extent);
     GLM_ASSERT(n_outs <= t->max_outs - (uint32_t)t->round.n_out);
     t->stream_ids[s] = op->stream;
-    t->streams[s] = (struct glm_round_stream){ .slot = (int32_t)op->stream,
-                                               .version = (int32_t)h->version,
-                                               .n_context = (int32_t)n_context,
-                                               .first_row = (int32_t)row,
-                                               .n_rows = (int32_t)op->n,
-                                               .first_extent = (int32_t)first_extent,
-                                               .n_extents = (int32_t)h->n_extents };
+    t->streams[s] = (struct glm_round_stream){.slot = (int32_t)op->stream,
+                                              .version = (int32_t)h->version,
+                                              .n_context = (int32_t)n_context,
+                                              .first_row = (int32_t)row,
+                                              .n_rows = (int32_t)op->n,
+                                              .first_extent = (int32_t)first_extent,
+                                              .n_extents = (int32_t)h->n_extents};
     memcpy(t->extents + first_extent, h->extents, h->n_extents * sizeof *h->extents);
     for (uint32_t i = 0; i < op->n; i++) {
         int32_t out = -1;
         if (i >= out_from) {
             out = t->round.n_out++;
             t->out_rows[out] = (int32_t)(row + i);
-            t->draws[out] = op->draws ? op->draws[i - out_from] : (struct glm_draw){ .top_p = 1 };
+            t->draws[out] = op->draws ? op->draws[i - out_from] : (struct glm_draw){.top_p = 1};
         }
-        t->rows[row + i] = (struct glm_row){ .stream = (int32_t)s,
-                                             .position = (int32_t)(n_context + i),
-                                             .token = op->tokens[i],
-                                             .override = -1,
-                                             .verify_i = (int32_t)i,
-                                             .out = out };
+        t->rows[row + i] = (struct glm_row){.stream = (int32_t)s,
+                                            .position = (int32_t)(n_context + i),
+                                            .token = op->tokens[i],
+                                            .override = -1,
+                                            .verify_i = (int32_t)i,
+                                            .out = out};
     }
     t->any_draw = t->any_draw || (op->draws && n_outs > 0);
     t->round.n_rows += (int32_t)op->n;
     t->round.n_streams++;
 }
 
-void glm_round_table_begin_commit(struct glm_round_table *to, const struct glm_round_table *from) {
+void glm_round_table_begin_commit(struct glm_round_table *to, const struct glm_round_table *from)
+{
     glm_round_table_clear(to);
     GLM_ASSERT((uint32_t)from->round.n_rows <= to->max_rows);
     to->round.n_rows = from->round.n_rows;
@@ -86,7 +90,8 @@ void glm_round_table_begin_commit(struct glm_round_table *to, const struct glm_r
 }
 
 void glm_round_table_add_commit(struct glm_round_table *to, const struct glm_round_table *from,
-                                uint32_t stream_i, uint32_t n_commit) {
+                                uint32_t stream_i, uint32_t n_commit)
+{
     uint32_t s = (uint32_t)to->round.n_streams++;
     GLM_ASSERT(s < to->max_streams && stream_i < (uint32_t)from->round.n_streams);
     struct glm_round_stream stream = from->streams[stream_i];
@@ -104,7 +109,8 @@ void glm_round_table_add_commit(struct glm_round_table *to, const struct glm_rou
     to->stream_ids[s] = from->stream_ids[stream_i];
 }
 
-int32_t glm_round_table_find(const struct glm_round_table *t, uint32_t stream) {
+int32_t glm_round_table_find(const struct glm_round_table *t, uint32_t stream)
+{
     for (int32_t i = 0; i < t->round.n_streams; i++)
         if (t->stream_ids[i] == stream)
             return i;

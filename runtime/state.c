@@ -15,53 +15,59 @@ struct live_rows {
     uint64_t first, n;
 };
 
-static uint64_t extent_rows(const struct glm_plan_state *s) {
+static uint64_t extent_rows(const struct glm_plan_state *s)
+{
     return s->unit == GLM_UNIT_POOL ? GLM_EXTENT_ROWS / s->per : GLM_EXTENT_ROWS;
 }
 
 /* A pool row is live once all its tokens are there: until then its value is not written, or was
  * written by rows that a rollback dropped. */
-static struct live_rows live_rows(const struct glm_plan_state *s, uint32_t n_context) {
+static struct live_rows live_rows(const struct glm_plan_state *s, uint32_t n_context)
+{
     int64_t end = (int64_t)n_context + s->position_offset;
     int64_t first = s->position_offset > 0 ? s->position_offset : 0;
     if (n_context == 0 || end <= first)
-        return (struct live_rows){ 0, 0 };
+        return (struct live_rows){0, 0};
     switch (s->unit) {
     case GLM_UNIT_TOKEN:
-        return (struct live_rows){ (uint64_t)first, (uint64_t)(end - first) };
+        return (struct live_rows){(uint64_t)first, (uint64_t)(end - first)};
     case GLM_UNIT_POOL:
         first = (first + s->per - 1) / s->per;
         end = end / s->per;
-        return (struct live_rows){ (uint64_t)first, end > first ? (uint64_t)(end - first) : 0 };
+        return (struct live_rows){(uint64_t)first, end > first ? (uint64_t)(end - first) : 0};
     case GLM_UNIT_RING:
         if (end - first > s->keep)
             first = end - s->keep;
-        return (struct live_rows){ (uint64_t)first, (uint64_t)(end - first) };
+        return (struct live_rows){(uint64_t)first, (uint64_t)(end - first)};
     case GLM_UNIT_STREAM:
         break;
     }
-    return (struct live_rows){ 0, 1 };
+    return (struct live_rows){0, 1};
 }
 
-static unsigned char *stream_row(const struct glm_state_plane *p, uint32_t slot, uint32_t version) {
+static unsigned char *stream_row(const struct glm_state_plane *p, uint32_t slot, uint32_t version)
+{
     const struct glm_plan_state *s = p->state;
     uint64_t row = (uint64_t)slot * s->versions + (s->versions > 1 ? version : 0);
     return p->base + row * s->row_bytes;
 }
 
-static unsigned char *ring_row(const struct glm_state_plane *p, uint32_t slot, uint64_t row) {
+static unsigned char *ring_row(const struct glm_state_plane *p, uint32_t slot, uint64_t row)
+{
     const struct glm_plan_state *s = p->state;
     return p->base + ((uint64_t)slot * s->ring + row % s->ring) * s->row_bytes;
 }
 
 static unsigned char *pool_row(const struct glm_state_plane *p, const int32_t *extents,
-                               uint64_t row) {
+                               uint64_t row)
+{
     uint64_t per_extent = extent_rows(p->state);
     uint64_t at = (uint64_t)extents[row / per_extent] * per_extent + row % per_extent;
     return p->base + at * p->state->row_bytes;
 }
 
-static enum glm_status check_state(const struct glm_plan_state *s, struct glm_error *err) {
+static enum glm_status check_state(const struct glm_plan_state *s, struct glm_error *err)
+{
     bool ok = s->row_bytes > 0;
     switch (s->unit) {
     case GLM_UNIT_POOL:
@@ -85,7 +91,8 @@ static enum glm_status check_state(const struct glm_plan_state *s, struct glm_er
                     s->versions);
 }
 
-static uint64_t plane_rows(const struct glm_plan_state *s, const struct glm_plan_limits *l) {
+static uint64_t plane_rows(const struct glm_plan_state *s, const struct glm_plan_limits *l)
+{
     switch (s->unit) {
     case GLM_UNIT_TOKEN:
         return l->pool_tokens;
@@ -100,8 +107,9 @@ static uint64_t plane_rows(const struct glm_plan_state *s, const struct glm_plan
 }
 
 enum glm_status glm_states_init(struct glm_states *s, const struct glm_plan *plan,
-                                struct arena *arena, struct glm_error *err) {
-    *s = (struct glm_states){ .plan = plan };
+                                struct arena *arena, struct glm_error *err)
+{
+    *s = (struct glm_states){.plan = plan};
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_states; i++)
         n += plan->states[i].n_layers > 0 ? plan->states[i].n_layers : 1;
@@ -120,12 +128,13 @@ enum glm_status glm_states_init(struct glm_states *s, const struct glm_plan *pla
         uint32_t n_layers = state->n_layers > 0 ? state->n_layers : 1;
         for (uint32_t layer_i = 0; layer_i < n_layers; layer_i++)
             s->planes[s->n_planes++] =
-                (struct glm_state_plane){ .state = state, .layer_i = layer_i, .bytes = bytes };
+                (struct glm_state_plane){.state = state, .layer_i = layer_i, .bytes = bytes};
     }
     return GLM_OK;
 }
 
-void glm_states_clear_slot(const struct glm_states *s, uint32_t slot) {
+void glm_states_clear_slot(const struct glm_states *s, uint32_t slot)
+{
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
         if (p->state->unit == GLM_UNIT_STREAM)
@@ -136,7 +145,8 @@ void glm_states_clear_slot(const struct glm_states *s, uint32_t slot) {
 }
 
 void glm_states_copy_slot(const struct glm_states *s, uint32_t from_slot,
-                          const struct glm_holder *from, uint32_t to_slot) {
+                          const struct glm_holder *from, uint32_t to_slot)
+{
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
         if (p->state->unit == GLM_UNIT_STREAM) {
@@ -152,7 +162,8 @@ void glm_states_copy_slot(const struct glm_states *s, uint32_t from_slot,
 }
 
 void glm_states_copy_extent(const struct glm_states *s, uint32_t n_context, uint32_t index,
-                            int32_t from, int32_t to) {
+                            int32_t from, int32_t to)
+{
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
         if (p->state->unit != GLM_UNIT_TOKEN && p->state->unit != GLM_UNIT_POOL)
@@ -174,7 +185,8 @@ void glm_states_copy_extent(const struct glm_states *s, uint32_t n_context, uint
 }
 
 static const unsigned char *live_row(const struct glm_state_plane *p, uint32_t slot,
-                                     const struct glm_holder *h, uint64_t row) {
+                                     const struct glm_holder *h, uint64_t row)
+{
     switch (p->state->unit) {
     case GLM_UNIT_TOKEN:
     case GLM_UNIT_POOL:
@@ -188,7 +200,8 @@ static const unsigned char *live_row(const struct glm_state_plane *p, uint32_t s
 }
 
 struct glm_hash glm_states_hash(const struct glm_states *s, uint32_t slot,
-                                const struct glm_holder *h) {
+                                const struct glm_holder *h)
+{
     XXH3_state_t state;
     XXH3_INITSTATE(&state);
     XXH3_128bits_reset(&state);
@@ -200,5 +213,5 @@ struct glm_hash glm_states_hash(const struct glm_states *s, uint32_t slot,
             XXH3_128bits_update(&state, live_row(p, slot, h, r), p->state->row_bytes);
     }
     XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    return (struct glm_hash){ .low = hash.low64, .high = hash.high64 };
+    return (struct glm_hash){.low = hash.low64, .high = hash.high64};
 }

@@ -10,7 +10,7 @@
 
 struct glm_state_plane {
     const struct glm_plan_state *state;
-    uint32_t layer_i;    /* index in state->layers */
+    uint32_t layer_i; /* index in state->layers */
     uint64_t bytes;
     unsigned char *base; /* set once memory is laid out */
 };

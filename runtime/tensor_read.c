@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum glm_status open_file(struct glm_tensor_files *f, uint32_t i, struct glm_error *err) {
+static enum glm_status open_file(struct glm_tensor_files *f, uint32_t i, struct glm_error *err)
+{
     const struct glm_checkpoint *c = f->checkpoint;
     char path[PATH_MAX];
     int n = snprintf(path, sizeof path, "%s/%s", c->folder ? c->folder : ".", c->files[i]);
@@ -30,14 +31,15 @@ static enum glm_status open_file(struct glm_tensor_files *f, uint32_t i, struct 
         return glm_fail(err, GLM_ECHECKPOINT,
                         "cannot read '%s': it changed since the plan, found %lld bytes, want %llu",
                         path, (long long)st.st_size, (unsigned long long)c->file_bytes[i]);
-    f->changed[i] = (struct glm_file_time){ .seconds = st.st_mtim.tv_sec,
-                                            .nanoseconds = st.st_mtim.tv_nsec };
+    f->changed[i] =
+        (struct glm_file_time){.seconds = st.st_mtim.tv_sec, .nanoseconds = st.st_mtim.tv_nsec};
     return GLM_OK;
 }
 
 enum glm_status glm_tensor_files_open(struct glm_tensor_files *f, const struct glm_checkpoint *c,
-                                      struct glm_error *err) {
-    *f = (struct glm_tensor_files){ .checkpoint = c };
+                                      struct glm_error *err)
+{
+    *f = (struct glm_tensor_files){.checkpoint = c};
     if (c->kind == GLM_CHECKPOINT_SYNTHETIC || c->n_files == 0)
         return GLM_OK;
     f->fds = calloc(c->n_files, sizeof *f->fds);
@@ -54,7 +56,8 @@ enum glm_status glm_tensor_files_open(struct glm_tensor_files *f, const struct g
     return st;
 }
 
-enum glm_status glm_tensor_files_check(const struct glm_tensor_files *f, struct glm_error *err) {
+enum glm_status glm_tensor_files_check(const struct glm_tensor_files *f, struct glm_error *err)
+{
     for (uint32_t i = 0; f->fds && i < f->checkpoint->n_files; i++) {
         struct stat st;
         if (fstat(f->fds[i], &st) != 0)
@@ -69,7 +72,8 @@ enum glm_status glm_tensor_files_check(const struct glm_tensor_files *f, struct 
     return GLM_OK;
 }
 
-void glm_tensor_files_close(struct glm_tensor_files *f) {
+void glm_tensor_files_close(struct glm_tensor_files *f)
+{
     for (uint32_t i = 0; f->fds && i < f->checkpoint->n_files; i++)
         if (f->fds[i] >= 0)
             close(f->fds[i]);
@@ -80,12 +84,12 @@ void glm_tensor_files_close(struct glm_tensor_files *f) {
 }
 
 enum glm_status glm_tensor_read(const struct glm_tensor_files *f, const struct glm_tensor *t,
-                                uint64_t first, uint64_t n, void *out, struct glm_error *err) {
+                                uint64_t first, uint64_t n, void *out, struct glm_error *err)
+{
     uint32_t width = glm_dtype_bytes(t->dtype);
     if (first > t->size_bytes / width || n > t->size_bytes / width - first)
-        return glm_fail(err, GLM_EPLAN,
-                        "cannot read '%s': elements %llu to %llu, it has %llu", t->name,
-                        (unsigned long long)first, (unsigned long long)(first + n),
+        return glm_fail(err, GLM_EPLAN, "cannot read '%s': elements %llu to %llu, it has %llu",
+                        t->name, (unsigned long long)first, (unsigned long long)(first + n),
                         (unsigned long long)(t->size_bytes / width));
     if (f->checkpoint->kind == GLM_CHECKPOINT_SYNTHETIC) {
         struct glm_synthetic s = glm_synthetic_of(t);
@@ -115,8 +119,8 @@ enum glm_status glm_tensor_read(const struct glm_tensor_files *f, const struct g
 
 enum glm_status glm_tensor_read_rows(const struct glm_tensor_files *f, const struct glm_tensor *t,
                                      uint64_t row, uint64_t n_rows, uint64_t n_cols,
-                                     const struct glm_slice *cols, void *out,
-                                     struct glm_error *err) {
+                                     const struct glm_slice *cols, void *out, struct glm_error *err)
+{
     uint32_t width = glm_dtype_bytes(t->dtype);
     if (cols->take == 0 || cols->groups == 0 || n_rows == 0)
         return GLM_OK;

@@ -9,10 +9,10 @@
 
 struct glm_tensor_files {
     const struct glm_checkpoint *checkpoint;
-    int *fds;                   /* [n_files], -1 where not open */
+    int *fds; /* [n_files], -1 where not open */
     struct glm_file_time {
         int64_t seconds, nanoseconds;
-    } *changed;                 /* [n_files] when each was last written, at opening */
+    } * changed; /* [n_files] when each was last written, at opening */
 };
 
 /* Opens every file. Errors: GLM_ECHECKPOINT when one is gone or is not as long as when its header

@@ -39,7 +39,8 @@ struct glm_team {
     struct member members[]; /* [n_threads], 0 is the caller */
 };
 
-static void relax(void) {
+static void relax(void)
+{
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -48,7 +49,8 @@ static void relax(void) {
 }
 
 /* Spins a little, then sleeps until the generation is no longer `seen`. */
-static void await_generation(struct glm_team *t, unsigned seen) {
+static void await_generation(struct glm_team *t, unsigned seen)
+{
     for (uint32_t i = 0; i < t->spin_turns; i++) {
         if (atomic_load_explicit(&t->generation, memory_order_acquire) != seen)
             return;
@@ -63,7 +65,8 @@ static void await_generation(struct glm_team *t, unsigned seen) {
     }
 }
 
-void glm_team_barrier(void *team) {
+void glm_team_barrier(void *team)
+{
     struct glm_team *t = team;
     if (t->n_threads == 1)
         return;
@@ -78,7 +81,8 @@ void glm_team_barrier(void *team) {
         syscall(SYS_futex, &t->generation, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-static void *member_main(void *argument) {
+static void *member_main(void *argument)
+{
     struct member *m = argument;
     struct glm_team *t = m->team;
     for (;;) {
@@ -90,7 +94,8 @@ static void *member_main(void *argument) {
     }
 }
 
-void glm_team_run(struct glm_team *t, void (*body)(void *context, uint32_t thread), void *context) {
+void glm_team_run(struct glm_team *t, void (*body)(void *context, uint32_t thread), void *context)
+{
     t->body = body;
     t->context = context;
     glm_team_barrier(t);
@@ -98,7 +103,8 @@ void glm_team_run(struct glm_team *t, void (*body)(void *context, uint32_t threa
     glm_team_barrier(t);
 }
 
-uint32_t glm_cores(void) {
+uint32_t glm_cores(void)
+{
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) {
         int n = CPU_COUNT(&set);
@@ -111,7 +117,8 @@ uint32_t glm_cores(void) {
 
 /* Ends the workers that were started. With fewer than n_threads (a start that failed) the barrier
  * is narrowed to those that exist: they rest at it, having arrived. */
-static void stop_members(struct glm_team *t) {
+static void stop_members(struct glm_team *t)
+{
     t->stopping = true;
     if (t->n_started > 0 && t->n_started + 1 < t->n_threads) {
         while (atomic_load(&t->arrived) < t->n_started)
@@ -125,7 +132,8 @@ static void stop_members(struct glm_team *t) {
 }
 
 enum glm_status glm_team_new(uint32_t n_threads, uint32_t host_threads, struct glm_team **out,
-                             struct glm_error *err) {
+                             struct glm_error *err)
+{
     if (n_threads == 0 || n_threads > GLM_MAX_THREADS)
         return glm_fail(err, GLM_EINVAL, "cannot start a team of %u threads: 1 to %d are possible",
                         n_threads, GLM_MAX_THREADS);
@@ -140,7 +148,7 @@ enum glm_status glm_team_new(uint32_t n_threads, uint32_t host_threads, struct g
     uint32_t wanted = host_threads > n_threads ? host_threads : n_threads;
     t->spin_turns = wanted <= glm_cores() ? SPIN_TURNS : 0;
     for (uint32_t i = 1; i < n_threads; i++) {
-        t->members[i] = (struct member){ .team = t, .index = i };
+        t->members[i] = (struct member){.team = t, .index = i};
         int rc = pthread_create(&t->members[i].thread, NULL, member_main, &t->members[i]);
         if (rc != 0) {
             stop_members(t);
@@ -154,13 +162,15 @@ enum glm_status glm_team_new(uint32_t n_threads, uint32_t host_threads, struct g
     return GLM_OK;
 }
 
-void glm_team_free(struct glm_team *t) {
+void glm_team_free(struct glm_team *t)
+{
     if (!t)
         return;
     stop_members(t);
     free(t);
 }
 
-uint32_t glm_team_threads(const struct glm_team *t) {
+uint32_t glm_team_threads(const struct glm_team *t)
+{
     return t->n_threads;
 }

@@ -45,21 +45,25 @@ struct unit {
     unsigned char *out; /* the member's device form */
 };
 
-static uint64_t slice_count(const struct glm_slice *s) {
+static uint64_t slice_count(const struct glm_slice *s)
+{
     return s->take * s->groups;
 }
 
-static bool is_exl3(const struct glm_plan_weight *w) {
+static bool is_exl3(const struct glm_plan_weight *w)
+{
     return strncmp(w->stored, "exl3:", 5) == 0;
 }
 
-static uint64_t trellis_bits(const struct glm_plan_weight *w) {
+static uint64_t trellis_bits(const struct glm_plan_weight *w)
+{
     return strtoull(w->stored + 5, NULL, 10);
 }
 
 /* ---- cutting ---- */
 
-static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_error *err) {
+static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_error *err)
+{
     uint64_t bytes, all;
     enum glm_status st = glm_form_bytes(w->form, w->n_rows, w->n_cols, &bytes, err);
     if (st != GLM_OK)
@@ -77,8 +81,8 @@ static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_
         const struct glm_slice *r = &w->parts[i].rows, *c = &w->parts[i].cols;
         rows += slice_count(r);
         ok = slice_count(c) == w->n_cols || slice_count(r) == 0;
-        ok = ok && (r->take == 0 || (r->groups - 1) * r->stride + r->take + r->first <=
-                                        w->parts[i].n_rows);
+        ok = ok && (r->take == 0 ||
+                    (r->groups - 1) * r->stride + r->take + r->first <= w->parts[i].n_rows);
     }
     if (!ok || rows != w->n_rows)
         return glm_fail(err, GLM_EPLAN,
@@ -87,7 +91,8 @@ static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_
     return GLM_OK;
 }
 
-static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut) {
+static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut)
+{
     uint64_t n_layers = w->n_layers > 0 ? w->n_layers : 1;
     cut->exl3 = is_exl3(w);
     for (uint32_t i = 0; i < w->n_parts; i++) {
@@ -115,14 +120,15 @@ static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct c
 }
 
 /* Unit number u of the whole load. */
-static struct unit find_unit(const struct load *l, uint64_t u) {
+static struct unit find_unit(const struct load *l, uint64_t u)
+{
     const struct glm_plan *p = l->in->plan;
     uint32_t i = 0;
     while (u >= l->cuts[i].n_units)
         u -= l->cuts[i++].n_units;
     const struct glm_plan_weight *w = &p->weights[i];
     const struct cut *cut = &l->cuts[i];
-    struct unit unit = { .w = w, .cut = cut };
+    struct unit unit = {.w = w, .cut = cut};
     uint64_t member = u / cut->member_units;
     u %= cut->member_units;
     unit.layer_i = (uint32_t)(member / w->n_members);
@@ -139,14 +145,16 @@ static struct unit find_unit(const struct load *l, uint64_t u) {
 
 /* ---- tensors ---- */
 
-static void add_text(char *out, size_t size, size_t *n, const char *text, size_t len) {
+static void add_text(char *out, size_t size, size_t *n, const char *text, size_t len)
+{
     for (size_t i = 0; i < len && *n + 1 < size; i++)
         out[(*n)++] = text[i];
 }
 
 /* The tensor of a pattern with {L} and {E} bound, and `suffix`. */
 static enum glm_status find_tensor(const struct load *l, const struct unit *u, const char *suffix,
-                                   const struct glm_tensor **out, struct glm_error *err) {
+                                   const struct glm_tensor **out, struct glm_error *err)
+{
     char name[MAX_NAME], number[16];
     size_t n = 0;
     for (const char *at = u->w->parts[u->part_i].tensor; *at;) {
@@ -173,7 +181,8 @@ static enum glm_status find_tensor(const struct load *l, const struct unit *u, c
 
 static enum glm_status check_tensor(const struct unit *u, const struct glm_tensor *t,
                                     enum glm_dtype dtype, uint64_t n_elements,
-                                    struct glm_error *err) {
+                                    struct glm_error *err)
+{
     uint64_t found = t->size_bytes / glm_dtype_bytes(t->dtype);
     if (t->dtype == dtype && found == n_elements)
         return GLM_OK;
@@ -184,11 +193,12 @@ static enum glm_status check_tensor(const struct unit *u, const struct glm_tenso
 }
 
 static enum glm_status stored_dtype(const struct glm_plan_weight *w, enum glm_dtype *out,
-                                    struct glm_error *err) {
+                                    struct glm_error *err)
+{
     static const struct {
         const char *text;
         enum glm_dtype dtype;
-    } dtypes[] = { { "bf16", GLM_BF16 }, { "f32", GLM_F32 }, { "f16", GLM_F16 } };
+    } dtypes[] = {{"bf16", GLM_BF16}, {"f32", GLM_F32}, {"f16", GLM_F16}};
     for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
         if (strcmp(w->stored, dtypes[i].text) == 0) {
             *out = dtypes[i].dtype;
@@ -202,7 +212,8 @@ static enum glm_status stored_dtype(const struct glm_plan_weight *w, enum glm_dt
 /* Taken rows [first, first + n) of a slice, read one after another into out. */
 static enum glm_status read_taken(const struct load *l, const struct glm_tensor *t,
                                   const struct glm_plan_part *p, uint64_t first, uint64_t n,
-                                  unsigned char *out, struct glm_error *err) {
+                                  unsigned char *out, struct glm_error *err)
+{
     uint64_t pitch = p->n_cols * glm_dtype_bytes(t->dtype);
     enum glm_status st = GLM_OK;
     for (uint64_t done = 0; st == GLM_OK && done < n;) {
@@ -218,11 +229,12 @@ static enum glm_status read_taken(const struct load *l, const struct glm_tensor 
 }
 
 static enum glm_status load_rows(const struct load *l, const struct unit *u, unsigned char *buffer,
-                                 struct glm_error *err) {
+                                 struct glm_error *err)
+{
     const struct glm_plan_weight *w = u->w;
     struct glm_plan_part part = w->parts[u->part_i];
-    const struct glm_tensor *t;
-    enum glm_dtype dtype;
+    const struct glm_tensor *t = NULL;
+    enum glm_dtype dtype = GLM_BF16;
     enum glm_status st = stored_dtype(w, &dtype, err);
     if (st == GLM_OK)
         st = find_tensor(l, u, "", &t, err);
@@ -239,13 +251,14 @@ static enum glm_status load_rows(const struct load *l, const struct unit *u, uns
     bool grouped = strcmp(w->form, "bf16_t") == 0;
     uint64_t take = grouped ? part.rows.take : u->n;
     part.n_rows = u->n;
-    part.rows = (struct glm_slice){ .take = take, .groups = u->n / take, .stride = take };
+    part.rows = (struct glm_slice){.take = take, .groups = u->n / take, .stride = take};
     return glm_form_place(w->form, &part, buffer, dtype, w->n_rows, w->n_cols, row0, u->out, err);
 }
 
 static enum glm_status read_scales(const struct load *l, const struct unit *u, const char *suffix,
-                                   uint64_t n, void *out, struct glm_error *err) {
-    const struct glm_tensor *t;
+                                   uint64_t n, void *out, struct glm_error *err)
+{
+    const struct glm_tensor *t = NULL;
     enum glm_status st = find_tensor(l, u, suffix, &t, err);
     if (st == GLM_OK)
         st = check_tensor(u, t, GLM_F16, n, err);
@@ -256,16 +269,18 @@ static enum glm_status read_scales(const struct load *l, const struct unit *u, c
     return st;
 }
 
-/* A group's trellis is read where it lies in the uncut one: [inputs / 16][outputs / 16][16 bits]. */
+/* A group's trellis is read where it lies in the uncut one: [inputs / 16][outputs / 16][16 bits].
+ */
 static enum glm_status load_exl3(const struct load *l, const struct unit *u, unsigned char *buffer,
-                                 struct glm_error *err) {
+                                 struct glm_error *err)
+{
     const struct glm_plan_part *p = &u->w->parts[u->part_i];
     uint64_t tile = 16 * trellis_bits(u->w), n_cols = p->n_rows / 16 * tile;
-    struct glm_slice outputs = { .first = p->rows.first / 16 * tile,
-                                 .take = p->rows.take / 16 * tile,
-                                 .groups = p->rows.groups,
-                                 .stride = p->rows.stride / 16 * tile };
-    const struct glm_tensor *t;
+    struct glm_slice outputs = {.first = p->rows.first / 16 * tile,
+                                .take = p->rows.take / 16 * tile,
+                                .groups = p->rows.groups,
+                                .stride = p->rows.stride / 16 * tile};
+    const struct glm_tensor *t = NULL;
     enum glm_status st = find_tensor(l, u, ".trellis", &t, err);
     if (st == GLM_OK)
         st = check_tensor(u, t, GLM_I16, p->n_cols / 16 * n_cols, err);
@@ -282,13 +297,14 @@ static enum glm_status load_exl3(const struct load *l, const struct unit *u, uns
         st = read_scales(l, u, ".svh", p->n_rows, svh, err);
     if (st != GLM_OK)
         return st;
-    struct glm_exl3_source source = { .trellis = buffer, .suh = suh, .svh = svh };
+    struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
     return glm_form_place_exl3(u->w->form, p, &source, u->out, err);
 }
 
 /* ---- loading ---- */
 
-static void fail(struct load *l, enum glm_status st, const struct glm_error *err) {
+static void fail(struct load *l, enum glm_status st, const struct glm_error *err)
+{
     if (!atomic_flag_test_and_set(&l->failing)) {
         if (l->err)
             *l->err = *err;
@@ -296,9 +312,10 @@ static void fail(struct load *l, enum glm_status st, const struct glm_error *err
     }
 }
 
-static void load_on_thread(void *context, uint32_t thread) {
+static void load_on_thread(void *context, uint32_t thread)
+{
     struct load *l = context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     unsigned char *buffer = aligned_alloc(64, (l->buffer_bytes + 63) / 64 * 64 + 64);
     if (!buffer) {
         glm_fail(&err, GLM_ENOMEM, "cannot load weights: out of memory for %llu bytes",
@@ -321,18 +338,19 @@ static void load_on_thread(void *context, uint32_t thread) {
         atomic_fetch_add(&l->done_bytes, (uint64_t)((double)bytes * ((double)u.n / (double)rows)));
         if (thread == 0 && l->in->progress) {
             uint64_t done = atomic_load(&l->done_bytes);
-            l->in->progress(l->in->progress_context,
-                            done < l->total_bytes ? done : l->total_bytes, l->total_bytes);
+            l->in->progress(l->in->progress_context, done < l->total_bytes ? done : l->total_bytes,
+                            l->total_bytes);
         }
     }
     free(buffer);
 }
 
-enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_error *err) {
+enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_error *err)
+{
     const struct glm_plan *p = in->plan;
     if (p->n_weights == 0)
         return GLM_OK;
-    struct load l = { .in = in, .err = err, .failing = ATOMIC_FLAG_INIT };
+    struct load l = {.in = in, .err = err, .failing = ATOMIC_FLAG_INIT};
     l.cuts = calloc(p->n_weights, sizeof *l.cuts);
     enum glm_status st = GLM_OK;
     if (!l.cuts)

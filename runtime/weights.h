@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's weights: read only its slices of the checkpoint (or make the synthetic elements), convert
- * stored form → device form, put them where the memory layout says.
+/* A rank's weights: read only its slices of the checkpoint (or make the synthetic elements),
+ * convert stored form → device form, put them where the memory layout says.
  *
  * Owner: the round thread, while loading. */
 #ifndef GLM_RUNTIME_WEIGHTS_H
