@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include <xxhash.h>
 
 #include <cmocka.h>
@@ -39,7 +40,7 @@ struct pico {
     struct arena arena;
     struct pico_options options;
     struct diag_list diags;
-    struct glm_cluster *cluster;
+    struct glm_checkpoint *checkpoint;
     struct glm_plan **plans;
     struct rank ranks[GLM_LINK_MAX_WORLD];
     struct glm_link_listener *listeners[GLM_LINK_MAX_WORLD];
@@ -67,19 +68,20 @@ static void settle_options(struct pico_options *o)
     o->pool_tokens = o->pool_tokens ? o->pool_tokens : 16 * 2048;
 }
 
-static void fill_lane(struct pico *p, struct glm_checkpoint *checkpoint)
+static struct glm_cluster *new_cluster(struct pico *p)
 {
     static const char *const names[GLM_MAX_NODES] = {"node0", "node1", "node2", "node3",
                                                      "node4", "node5", "node6", "node7"};
     const struct pico_options *o = &p->options;
-    struct glm_cluster *c = p->cluster;
+    struct glm_cluster *c = ARENA_NEW(&p->arena, struct glm_cluster);
+    assert_non_null(c);
     *c = (struct glm_cluster){.name = "test",
                               .spec_path = "test.yaml",
                               .spec_text = "",
                               .checkpoint_where = o->checkpoint,
                               .checkpoint_path = o->checkpoint,
                               .served_name = "test",
-                              .checkpoint = checkpoint,
+                              .checkpoint = p->checkpoint,
                               .n_nodes = o->world,
                               .n_lanes = 1};
     struct glm_lane *lane = &c->lanes[0];
@@ -96,29 +98,25 @@ static void fill_lane(struct pico *p, struct glm_checkpoint *checkpoint)
                               .rotate_uneven = o->rotate_uneven,
                               .effort = "",
                               .api_key_file = ""};
-    lane->formats.experts = checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
+    lane->formats.experts = p->checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
     for (uint32_t i = 0; i < o->world; i++) {
         c->nodes[i] = (struct glm_node){
             .name = names[i], .host = "local", .control = "local", .threads = o->n_threads};
         lane->ranks[i] = i;
     }
+    return c;
 }
 
 static void plan_lane(struct pico *p)
 {
     struct glm_error err = {0};
-    struct glm_checkpoint *checkpoint;
     struct buf text = {0};
     diag_list_init(&p->diags, &p->arena);
     enum glm_status st =
-        glm_checkpoint_open(p->options.checkpoint, &p->arena, &p->diags, &checkpoint);
-    if (st == GLM_OK) {
-        p->cluster = ARENA_NEW(&p->arena, struct glm_cluster);
-        assert_non_null(p->cluster);
-        fill_lane(p, checkpoint);
-        st =
-            glm_plan_build(p->cluster, 0, glm_host_target(), &p->arena, &p->diags, &p->plans, &err);
-    }
+        glm_checkpoint_open(p->options.checkpoint, &p->arena, &p->diags, &p->checkpoint);
+    if (st == GLM_OK)
+        st = glm_plan_build(new_cluster(p), 0, glm_host_target(), &p->arena, &p->diags, &p->plans,
+                            &err);
     if (st != GLM_OK) {
         diag_render_text(&p->diags, false, &text);
         fail_msg("%s: %s\n%s", p->options.checkpoint, err.message, buf_text(&text));
@@ -132,6 +130,13 @@ static void build_kernels(struct pico *p)
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(path, sizeof path, "%s/build/cache", cwd);
     setenv("GLM_CACHE_DIR", path, 0);
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     setenv("GLM_HOST_CFLAGS", "-fsanitize=address,undefined", 0);
 #elif defined(__SANITIZE_THREAD__)
@@ -163,7 +168,7 @@ static void open_rank(struct rank *r)
     if (r->status != GLM_OK)
         return;
     struct glm_engine_config config = {.plan = p->plans[r->rank],
-                                       .checkpoint = p->cluster->checkpoint,
+                                       .checkpoint = p->checkpoint,
                                        .kernel_paths = r->kernels,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
@@ -278,7 +283,7 @@ const struct glm_plan *pico_plan(const struct pico *p, uint32_t rank)
 
 const struct glm_checkpoint *pico_checkpoint(const struct pico *p)
 {
-    return p->cluster->checkpoint;
+    return p->checkpoint;
 }
 
 const char *const *pico_kernels(const struct pico *p, uint32_t rank)

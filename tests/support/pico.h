@@ -16,6 +16,10 @@ struct pico_options {
     uint32_t world, n_threads, n_streams, window, prefill_rows, verify_rows, pool_tokens;
     struct glm_formats formats; /* experts follow the checkpoint */
     bool rotate_uneven;
+    /* set: these plans, one a rank, of this checkpoint instead of a lane of `checkpoint` */
+    struct glm_plan **plans;
+    struct glm_checkpoint *plans_checkpoint;
+    uint64_t memory_limit_bytes;
 };
 
 struct pico;
