@@ -268,6 +268,7 @@ void toy_engine_open(struct toy_engine *t, const struct toy_options *options)
                              .plans_checkpoint = toy_checkpoint(),
                              .world = t->plans[0].world,
                              .n_threads = options ? options->n_threads : 0,
+                             .transport = options ? options->transport : NULL,
                              .memory_limit_bytes = options ? options->memory_limit_bytes : 0};
     t->set = pico_open(&o);
 }

@@ -20,6 +20,7 @@ struct toy_engine {
  */
 struct toy_options {
     uint32_t world, n_streams, n_kept, verify_rows, pool_extents, n_threads;
+    const char *transport;
     uint64_t memory_limit_bytes;
 };
 void toy_engine_open(struct toy_engine *t, const struct toy_options *options);
