@@ -17,6 +17,11 @@ enum glm_expert_form { GLM_EXPERTS_EXL3, GLM_EXPERTS_BF16 };
 enum glm_matrix_form { GLM_FORM_BF16, GLM_FORM_Q4, GLM_FORM_FP8 };
 enum glm_kv_form { GLM_KV_FP32, GLM_KV_BF16, GLM_KV_FP8 };
 enum glm_act { GLM_ACT_F32, GLM_ACT_BF16 };
+/* How a checkpoint gets to the nodes: every node reads the same path, or apply copies it there. */
+enum glm_distribution { GLM_WEIGHTS_SHARED, GLM_WEIGHTS_COPY };
+
+/* A cable's end that is a switch and no node. */
+#define GLM_SWITCH_END UINT32_MAX
 
 struct glm_node {
     const char *name;
@@ -31,9 +36,9 @@ struct glm_node {
 };
 
 struct glm_cable_end {
-    uint32_t node;
+    uint32_t node;       /* or GLM_SWITCH_END: the b end of a cable to a switch */
     uint32_t port;
-    const char *address; /* "" : discovered */
+    const char *address; /* IPv4; "" : discovered, or a switch */
 };
 struct glm_cable {
     struct glm_cable_end a, b;
@@ -81,6 +86,7 @@ struct glm_cluster {
     const char *checkpoint_path;  /* folder, or "synthetic:…", after hub-cache look-up */
     bool checkpoint_absent;  /* hub id not found: built-in geometry, apply refuses */
     const char *served_name;
+    enum glm_distribution distribution;
     struct glm_checkpoint *checkpoint;
     enum glm_transport transport;
     enum glm_topology topology;
@@ -102,6 +108,12 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
                                   struct arena *arena, struct diag_list *diags,
                                   struct glm_cluster **out);
 
+/* Memory declared for the nodes that share the memory of node `node`: the same host, and either both
+ * in host memory (cpu and gb10) or on the same cuda:N. lane NULL: all nodes; else those of its
+ * ranks. 0 when any of them declares none. apply compares it with what the machine has. */
+uint64_t glm_cluster_host_bytes(const struct glm_cluster *c, const struct glm_lane *lane,
+                                uint32_t node);
+
 /* Lane index by name; name NULL: the default lane (`default: true`, or the only one).
  * GLM_ENOTFOUND with the list of lanes. */
 enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, uint32_t *lane,
@@ -113,6 +125,7 @@ enum glm_status glm_schema_explain(const char *field, struct buf *out, struct gl
 /* The reference page of all fields (Markdown), generated into docs/spec.md. */
 void glm_schema_reference(struct buf *out);
 
+const char *glm_device_text(enum glm_device d);
 const char *glm_transport_text(enum glm_transport t);
 const char *glm_topology_text(enum glm_topology t);
 const char *glm_matrix_form_text(enum glm_matrix_form f);
