@@ -225,6 +225,12 @@ uint64_t json_item_u64(struct json_reader *r, const cJSON *item, uint64_t min, u
     return whole_number(r, item, (double)min, (double)max) ? (uint64_t)item->valuedouble : min;
 }
 
+int64_t json_item_i64(struct json_reader *r, const cJSON *item)
+{
+    return whole_number(r, item, -JSON_MAX_INTEGER, JSON_MAX_INTEGER) ? (int64_t)item->valuedouble
+                                                                     : 0;
+}
+
 static uint64_t u64_at(struct json_reader *r, const cJSON *item, const char *key, uint64_t min,
                        uint64_t max)
 {

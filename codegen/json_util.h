@@ -74,6 +74,8 @@ void json_digest(struct json_reader *r, const cJSON *object, const char *key, bo
 
 /* Values of items themselves. */
 const char *json_item_text(struct json_reader *r, const cJSON *item);
+/* Any whole number that a double holds exactly. */
+int64_t json_item_i64(struct json_reader *r, const cJSON *item);
 uint64_t json_item_u64(struct json_reader *r, const cJSON *item, uint64_t min, uint64_t max);
 
 /* n zeroed elements from the arena, or NULL after recording the lack of memory (n 0: never NULL). */

@@ -27,8 +27,9 @@ struct glm_plan_part {
     struct glm_slice rows, cols;
 };
 
-/* Device forms (name → bytes and converters in runtime/form_*.c and codegen/forms.h):
- * f32, bf16, bf16_t (each part transposed), q4, fp8, exl3. */
+/* Device forms (planes in codegen/forms.h, converters in runtime/form_*.c):
+ * f32, bf16, bf16_t (each part transposed), q4, fp8, and exl3 with rate and codebook, spelled as
+ * the stored form is: "exl3:4:mcg". */
 struct glm_plan_weight {
     const char *name;        /* "layers.{L}.kda.in" */
     const uint32_t *layers;  /* values of {L}; n_layers 0: no placeholder */
@@ -97,7 +98,7 @@ struct glm_plan_kernel {
 
 enum glm_step_kind { GLM_STEP_KERNEL, GLM_STEP_SUM, GLM_STEP_GATHER, GLM_STEP_BLOCK, GLM_STEP_MARK };
 
-/* One step. kernel: args by the manifest's names, each "NAME" or "NAME+COLUMN" or "-" (null).
+/* One step. kernel: args by the manifest's names, each "NAME" or "BUFFER+COLUMN" or "-" (null).
  * sum: adds `from` of all ranks in rank order into `to`, fp32. gather: `to` = ranks' `from` in
  * rank order. block: runs the block with {L} = layer. mark: a named place between steps, where a
  * prefill may be suspended (design 1 cuts) and a test may look at buffers. */
@@ -180,7 +181,8 @@ struct glm_plan {
 enum glm_status glm_plan_write(const struct glm_plan *p, struct buf *out, struct glm_error *err);
 
 /* Reads and checks a rank plan: every name resolves, every slice lies in its tensor, every count is
- * bounded, blocks do not recurse. Hostile input gets GLM_EPLAN naming the place. */
+ * bounded, a block calls no block and is only called with layers that all it names have, bytes are
+ * those of the device form. Hostile input gets GLM_EPLAN naming the place. */
 enum glm_status glm_plan_read(const char *json, size_t len, struct arena *arena,
                               struct glm_plan **out, struct glm_error *err);
 
@@ -189,6 +191,9 @@ enum glm_status glm_plan_seal(struct glm_plan *const *plans, uint32_t n, struct 
 /* Computes the digest that the set should carry, hex into digest[65]. */
 enum glm_status glm_plan_set_digest(struct glm_plan *const *plans, uint32_t n, char digest[65],
                                     struct glm_error *err);
+/* SHA-256 of the bytes that glm_plan_write gives for a sealed plan: of its file. */
+enum glm_status glm_plan_digest(const struct glm_plan *plan, char digest[65],
+                                struct glm_error *err);
 
 const struct glm_plan_kernel *glm_plan_kernel(const struct glm_plan *p, const char *name);
 const struct glm_plan_program *glm_plan_program(const struct glm_plan *p, const char *name);
@@ -196,7 +201,8 @@ const struct glm_plan_block *glm_plan_block(const struct glm_plan *p, const char
 const struct glm_plan_buffer *glm_plan_buffer(const struct glm_plan *p, const char *name);
 uint64_t glm_plan_total_bytes(const struct glm_plan *p);
 
-/* Bytes of a device form. Errors: GLM_EPLAN for an unknown form or a shape it cannot hold. */
+/* Bytes of one member in a device form, a multiple of 64; 0 when a dimension is 0.
+ * Errors: GLM_EPLAN for an unknown form or a shape it cannot hold. */
 enum glm_status glm_form_bytes(const char *form, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes,
                                struct glm_error *err);
 
