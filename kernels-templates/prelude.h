@@ -10,6 +10,7 @@
 
 #include "host_abi.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__AVX2__) || defined(__AVX512F__)
@@ -22,9 +23,11 @@
 #define GLM_FINITE_MAX 3.402823466e+38f
 /* Before a loop whose count is a constant and whose arrays must stay in registers. */
 #if defined(__clang__)
-#define GLM_UNROLL _Pragma("clang loop unroll(full)")
+#define GLM_UNROLL      _Pragma("clang loop unroll(full)")
+#define GLM_UNROLL_MANY GLM_UNROLL
 #else
-#define GLM_UNROLL _Pragma("GCC unroll 16")
+#define GLM_UNROLL      _Pragma("GCC unroll 16")
+#define GLM_UNROLL_MANY _Pragma("GCC unroll 64")
 #endif
 
 /* ---- Native registers ---- */
@@ -152,25 +155,25 @@ GLM_INLINE glm_nf glm_native_sqrt(glm_nf a)
             r.v[i] = n;                                  \
         return r;                                        \
     }
-#define GLM_LANES_MEMORY(LOAD, STORE, TYPE, SCALAR)                             \
-    GLM_INLINE TYPE LOAD(const SCALAR *p)                                       \
-    {                                                                           \
-        TYPE r;                                                                 \
-        GLM_UNROLL                                                              \
-        for (int i = 0; i < GLM_NATIVE; i++)                                    \
-            __builtin_memcpy(&r.v[i], p + i * GLM_NATIVE_LANES, sizeof r.v[i]); \
-        return r;                                                               \
-    }                                                                           \
-    GLM_INLINE void STORE(SCALAR *p, TYPE a)                                    \
-    {                                                                           \
-        GLM_UNROLL                                                              \
-        for (int i = 0; i < GLM_NATIVE; i++)                                    \
-            __builtin_memcpy(p + i * GLM_NATIVE_LANES, &a.v[i], sizeof a.v[i]); \
+#define GLM_LANES_MEMORY(LOAD, STORE, TYPE, SCALAR, LANES)             \
+    GLM_INLINE TYPE LOAD(const SCALAR *p)                              \
+    {                                                                  \
+        TYPE r;                                                        \
+        GLM_UNROLL                                                     \
+        for (int i = 0; i < GLM_NATIVE; i++)                           \
+            __builtin_memcpy(&r.v[i], p + i * (LANES), sizeof r.v[i]); \
+        return r;                                                      \
+    }                                                                  \
+    GLM_INLINE void STORE(SCALAR *p, TYPE a)                           \
+    {                                                                  \
+        GLM_UNROLL                                                     \
+        for (int i = 0; i < GLM_NATIVE; i++)                           \
+            __builtin_memcpy(p + i * (LANES), &a.v[i], sizeof a.v[i]); \
     }
 
-GLM_LANES_MEMORY(glm_load, glm_store, glm_f32x16, float)
-GLM_LANES_MEMORY(glm_load_u32, glm_store_u32, glm_u32x16, uint32_t)
-GLM_LANES_MEMORY(glm_load_i32, glm_store_i32, glm_i32x16, int32_t)
+GLM_LANES_MEMORY(glm_load, glm_store, glm_f32x16, float, GLM_NATIVE_LANES)
+GLM_LANES_MEMORY(glm_load_u32, glm_store_u32, glm_u32x16, uint32_t, GLM_NATIVE_LANES)
+GLM_LANES_MEMORY(glm_load_i32, glm_store_i32, glm_i32x16, int32_t, GLM_NATIVE_LANES)
 GLM_LANES_SPLAT(glm_splat, glm_f32x16, glm_nf, float)
 GLM_LANES_SPLAT(glm_splat_u32, glm_u32x16, glm_nu, uint32_t)
 GLM_LANES_SPLAT(glm_splat_i32, glm_i32x16, glm_ni, int32_t)
@@ -487,6 +490,107 @@ GLM_INLINE glm_f32x16 glm_round_f16x16(glm_f32x16 a)
     return a;
 }
 
+/* ---- 32 lanes of 16 bits: states of the EXL3 codec ---- */
+
+typedef uint16_t glm_nh __attribute__((vector_size(4 * GLM_NATIVE_LANES)));
+typedef struct {
+    glm_nh v[GLM_NATIVE];
+} glm_u16x32;
+
+GLM_LANES_MEMORY(glm_load_u16x32, glm_store_u16x32, glm_u16x32, uint16_t, 2 * GLM_NATIVE_LANES)
+GLM_LANES_BINARY(glm_add_u16, glm_u16x32, +)
+GLM_LANES_BINARY(glm_sub_u16, glm_u16x32, -)
+GLM_LANES_BINARY(glm_mul_u16, glm_u16x32, *)
+GLM_LANES_BINARY(glm_and_u16, glm_u16x32, &)
+GLM_LANES_BINARY(glm_or_u16, glm_u16x32, |)
+GLM_LANES_BINARY(glm_xor_u16, glm_u16x32, ^)
+GLM_LANES_SHIFT(glm_shl_u16, glm_u16x32, <<)
+GLM_LANES_SHIFT(glm_shr_u16, glm_u16x32, >>)
+
+GLM_INLINE glm_u16x32 glm_splat_u16(uint16_t a)
+{
+    glm_nh n = {GLM_FILL(a), GLM_FILL(a)};
+    glm_u16x32 r;
+    GLM_UNROLL
+    for (int i = 0; i < GLM_NATIVE; i++)
+        r.v[i] = n;
+    return r;
+}
+/* The high half of each lane's product. */
+GLM_INLINE glm_u16x32 glm_mul_high_u16(glm_u16x32 a, glm_u16x32 b)
+{
+    glm_u16x32 r;
+#if defined(GLM_AVX512)
+    r.v[0] = (glm_nh)_mm512_mulhi_epu16((__m512i)a.v[0], (__m512i)b.v[0]);
+#elif defined(GLM_AVX2)
+    GLM_UNROLL
+    for (int i = 0; i < 2; i++)
+        r.v[i] = (glm_nh)_mm256_mulhi_epu16((__m256i)a.v[i], (__m256i)b.v[i]);
+#elif defined(GLM_NEON)
+    GLM_UNROLL
+    for (int i = 0; i < 4; i++) {
+        uint16x8_t x = (uint16x8_t)a.v[i], y = (uint16x8_t)b.v[i];
+        uint32x4_t low = vmull_u16(vget_low_u16(x), vget_low_u16(y));
+        uint32x4_t high = vmull_u16(vget_high_u16(x), vget_high_u16(y));
+        r.v[i] = (glm_nh)vcombine_u16(vshrn_n_u32(low, 16), vshrn_n_u32(high, 16));
+    }
+#else
+    for (int i = 0; i < GLM_NATIVE; i++)
+        for (int j = 0; j < 2 * GLM_NATIVE_LANES; j++)
+            r.v[i][j] = (uint16_t)((uint32_t)a.v[i][j] * b.v[i][j] >> 16);
+#endif
+    return r;
+}
+/* -1 where a < b, unsigned. */
+GLM_INLINE glm_u16x32 glm_below_u16(glm_u16x32 a, glm_u16x32 b)
+{
+    glm_u16x32 r;
+    GLM_UNROLL
+    for (int i = 0; i < GLM_NATIVE; i++)
+        r.v[i] = (glm_nh)(a.v[i] < b.v[i]);
+    return r;
+}
+/* Lane 8 t + q takes lane 8 t + (q - 1) mod 8. */
+GLM_INLINE glm_u16x32 glm_turn8_u16(glm_u16x32 a)
+{
+#if defined(GLM_AVX512)
+    a.v[0] = (glm_nh)_mm512_alignr_epi8((__m512i)a.v[0], (__m512i)a.v[0], 14);
+#elif defined(GLM_AVX2)
+    GLM_UNROLL
+    for (int i = 0; i < 2; i++)
+        a.v[i] = (glm_nh)_mm256_alignr_epi8((__m256i)a.v[i], (__m256i)a.v[i], 14);
+#else
+    GLM_UNROLL
+    for (int i = 0; i < GLM_NATIVE; i++)
+        a.v[i] = GLM_SHUFFLE(a.v[i], a.v[i], 7, 0, 1, 2, 3, 4, 5, 6);
+#endif
+    return a;
+}
+/* Lanes as fp16, which are never subnormal, infinite or NaN: the first and the last sixteen. */
+GLM_INLINE void glm_f16x32_f32(glm_u16x32 a, glm_f32x16 out[2])
+{
+#if defined(GLM_AVX512)
+    out[0].v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)a.v[0]));
+    out[1].v[0] = _mm512_cvtph_ps(_mm512_extracti64x4_epi64((__m512i)a.v[0], 1));
+#elif defined(GLM_AVX2)
+    GLM_UNROLL
+    for (int i = 0; i < 2; i++) {
+        out[i].v[0] = _mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)a.v[i]));
+        out[i].v[1] = _mm256_cvtph_ps(_mm256_extracti128_si256((__m256i)a.v[i], 1));
+    }
+#elif defined(GLM_NEON)
+    GLM_UNROLL
+    for (int i = 0; i < 4; i++) {
+        float16x8_t h = (float16x8_t)a.v[i];
+        out[i / 2].v[i % 2 * 2] = vcvt_f32_f16(vget_low_f16(h));
+        out[i / 2].v[i % 2 * 2 + 1] = vcvt_f32_f16(vget_high_f16(h));
+    }
+#else
+    for (int i = 0; i < 32; i++)
+        out[i / 16].v[i % 16 / 4][i % 4] = glm_f16_f32(a.v[i / 8][i % 8]);
+#endif
+}
+
 /* ---- e4m3, the finite variant: largest 448, 0x7f and 0xff NaN ---- */
 
 GLM_INLINE float glm_e4m3_f32(uint8_t c)
@@ -705,6 +809,96 @@ GLM_INLINE float glm_dot(const float *a, const float *b, int n)
     if (i < n)
         s = glm_fma(glm_load_n(a + i, n - i), glm_load_n(b + i, n - i), s);
     return glm_sum16(s);
+}
+
+/* ---- The 128-point Hadamard transform, natural order, divided by sqrt(128) ---- */
+
+/* partner ± own inside one native register for a stride below its lanes. */
+GLM_INLINE glm_nf glm_butterfly(glm_nf a, int stride)
+{
+#if GLM_NATIVE_LANES == 16
+    const glm_nf s1 = {1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1, 1, -1};
+    const glm_nf s2 = {1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1, -1};
+    const glm_nf s4 = {1, 1, 1, 1, -1, -1, -1, -1, 1, 1, 1, 1, -1, -1, -1, -1};
+    const glm_nf s8 = {1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1, -1};
+    if (stride == 1)
+        return glm_native_fma(
+            a, s1, GLM_SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+    if (stride == 2)
+        return glm_native_fma(
+            a, s2, GLM_SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    if (stride == 4)
+        return glm_native_fma(
+            a, s4, GLM_SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    return glm_native_fma(a, s8,
+                          GLM_SHUFFLE(a, a, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+#elif GLM_NATIVE_LANES == 8
+    const glm_nf s1 = {1, -1, 1, -1, 1, -1, 1, -1}, s2 = {1, 1, -1, -1, 1, 1, -1, -1};
+    const glm_nf s4 = {1, 1, 1, 1, -1, -1, -1, -1};
+    if (stride == 1)
+        return glm_native_fma(a, s1, GLM_SHUFFLE(a, a, 1, 0, 3, 2, 5, 4, 7, 6));
+    if (stride == 2)
+        return glm_native_fma(a, s2, GLM_SHUFFLE(a, a, 2, 3, 0, 1, 6, 7, 4, 5));
+    return glm_native_fma(a, s4, GLM_SHUFFLE(a, a, 4, 5, 6, 7, 0, 1, 2, 3));
+#else
+    const glm_nf s1 = {1, -1, 1, -1}, s2 = {1, 1, -1, -1};
+    if (stride == 1)
+        return glm_native_fma(a, s1, GLM_SHUFFLE(a, a, 1, 0, 3, 2));
+    return glm_native_fma(a, s2, GLM_SHUFFLE(a, a, 2, 3, 0, 1));
+#endif
+}
+
+/* In place. Butterflies of stride 1, 2, 4 ... 64, then the factor. */
+GLM_INLINE void glm_hadamard128(glm_f32x16 block[8])
+{
+    enum { N = 8 * GLM_NATIVE };
+    glm_nf r[N];
+    GLM_UNROLL
+    for (int i = 0; i < 8; i++) {
+        GLM_UNROLL
+        for (int j = 0; j < GLM_NATIVE; j++)
+            r[i * GLM_NATIVE + j] = block[i].v[j];
+    }
+    GLM_UNROLL
+    for (int s = 1; s < GLM_NATIVE_LANES; s *= 2) {
+        GLM_UNROLL_MANY
+        for (int i = 0; i < N; i++)
+            r[i] = glm_butterfly(r[i], s);
+    }
+    GLM_UNROLL
+    for (int s = 1; s < N; s *= 2) {
+        GLM_UNROLL_MANY
+        for (int i = 0; i < N; i++) {
+            if ((i & s) == 0) {
+                glm_nf a = r[i], b = r[i + s];
+                r[i] = a + b;
+                r[i + s] = a - b;
+            }
+        }
+    }
+    const glm_nf scale = {GLM_FILL(0.08838834764831845f)};
+    GLM_UNROLL
+    for (int i = 0; i < 8; i++) {
+        GLM_UNROLL
+        for (int j = 0; j < GLM_NATIVE; j++)
+            block[i].v[j] = r[i * GLM_NATIVE + j] * scale;
+    }
+}
+
+/* ---- SwiGLU with the gate clamped above only (reference/model.md d.7) ---- */
+
+/* silu(min(gate, limit)) * clip(up): still to be stored as an activation, which rounds it. */
+GLM_INLINE glm_f32x16 glm_swiglu16(glm_f32x16 gate, glm_f32x16 up, float limit)
+{
+    gate = glm_min(glm_round_act16(gate), glm_splat(limit));
+    up = glm_max(glm_min(glm_round_act16(up), glm_splat(limit)), glm_splat(-limit));
+    return glm_mul(glm_round_act16(glm_silu16(gate)), up);
+}
+GLM_INLINE float glm_swiglu(float gate, float up, float limit)
+{
+    gate = glm_min1(glm_round_act(gate), limit);
+    up = glm_max1(glm_min1(glm_round_act(up), limit), -limit);
+    return glm_round_act(glm_silu(gate)) * up;
 }
 
 /* ---- Threads ---- */

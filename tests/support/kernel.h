@@ -25,6 +25,9 @@ struct test_kernel;
 struct test_kernel *test_kernel(const char *name, const char *params, const char *act);
 struct test_kernel *test_kernel_with(const struct test_build *build, const char *name,
                                      const char *params, const char *act);
+/* A body of the tests' own: `path`, constants "BITS=4 CODEBOOK_mcg=1", no scratch. */
+struct test_kernel *test_kernel_file(const struct test_build *build, const char *path,
+                                     const char *constants, const char *act);
 /* Can this machine compile with and run that build? */
 bool test_build_usable(const struct test_build *build);
 const char *test_host_target(void);
