@@ -212,16 +212,14 @@ const char *glm_float_text(struct glm_builder *b, double value)
     return glm_text(b, "%s%s", text, strpbrk(text, ".en") ? "" : ".0");
 }
 
-static bool same_params(const struct glm_plan_kernel *k, const struct glm_plan_param *params,
-                        uint32_t n)
+bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_kernel *b)
 {
-    if (k->n_params != n)
+    if (strcmp(a->template_name, b->template_name) != 0 || a->n_params != b->n_params)
         return false;
-    for (uint32_t i = 0; i < n; i++) {
-        const struct glm_plan_param *a = &k->params[i], *p = &params[i];
-        bool texts = (a->text == NULL) == (p->text == NULL);
-        if (strcmp(a->name, p->name) != 0 || !texts || a->value != p->value ||
-            (a->text && strcmp(a->text, p->text) != 0))
+    for (uint32_t i = 0; i < a->n_params; i++) {
+        const struct glm_plan_param *p = &a->params[i], *q = &b->params[i];
+        if (strcmp(p->name, q->name) != 0 || p->value != q->value || !p->text != !q->text ||
+            (p->text && strcmp(p->text, q->text) != 0))
             return false;
     }
     return true;
@@ -230,33 +228,29 @@ static bool same_params(const struct glm_plan_kernel *k, const struct glm_plan_p
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params)
 {
-    uint32_t n = 0, n_same_base = 0;
-    while (params[n].name)
-        n++;
+    struct glm_plan_kernel made = { .template_name = template_name };
+    while (params[made.n_params].name)
+        made.n_params++;
+    made.params = ARENA_ARRAY(b->arena, made.n_params, struct glm_plan_param);
+    if (!made.params) {
+        out_of_memory(b);
+        return base;
+    }
+    memcpy(made.params, params, made.n_params * sizeof *params);
+    uint32_t n_same_base = 0;
     struct glm_plan_kernel *all = b->kernels.items;
     const char **bases = b->kernel_base.items;
     for (uint32_t i = 0; i < b->kernels.n; i++) {
         if (strcmp(bases[i], base) != 0)
             continue;
-        if (strcmp(all[i].template_name, template_name) == 0 && same_params(&all[i], params, n))
+        if (glm_kernels_equal(&all[i], &made))
             return all[i].name;
         n_same_base++;
     }
-    struct glm_plan_kernel *k = GLM_ADD(b, kernels, struct glm_plan_kernel);
+    made.name = n_same_base ? glm_text(b, "%s.%u", base, n_same_base + 1) : base;
+    *GLM_ADD(b, kernels, struct glm_plan_kernel) = made;
     *GLM_ADD(b, kernel_base, const char *) = base;
-    *k = (struct glm_plan_kernel){
-        .name = n_same_base ? glm_text(b, "%s.%u", base, n_same_base + 1) : base,
-        .template_name = template_name,
-        .params = ARENA_ARRAY(b->arena, n, struct glm_plan_param),
-        .n_params = n,
-    };
-    if (!k->params) {
-        k->n_params = 0;
-        out_of_memory(b);
-    } else {
-        memcpy(k->params, params, n * sizeof *params);
-    }
-    return k->name;
+    return made.name;
 }
 
 /* ---- steps ---- */

@@ -111,7 +111,6 @@ static uint32_t dsa_states(struct glm_builder *b, const struct glm_site *site)
                     &(struct glm_plan_state){
                         .name = "dsa.latent",
                         .unit = GLM_UNIT_TOKEN,
-                        .per = 1,
                         .versions = 1,
                         .row_bytes = kv_row_bytes(kv, m->d_latent),
                         .dtype = kv_dtypes[kv],
@@ -131,7 +130,6 @@ static uint32_t dsa_states(struct glm_builder *b, const struct glm_site *site)
                     &(struct glm_plan_state){
                         .name = "dsa.keys",
                         .unit = GLM_UNIT_RING,
-                        .per = 1,
                         .ring = ring,
                         .keep = keep,
                         .versions = 1,

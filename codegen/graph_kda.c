@@ -104,7 +104,6 @@ static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
                     &(struct glm_plan_state){
                         .name = "kda.conv_rows",
                         .unit = GLM_UNIT_RING,
-                        .per = 1,
                         .ring = ring,
                         .keep = keep,
                         .versions = 1,
@@ -117,7 +116,6 @@ static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
                     &(struct glm_plan_state){
                         .name = "kda.state",
                         .unit = GLM_UNIT_STREAM,
-                        .per = 1,
                         .versions = 2,
                         .row_bytes = h * d * d * 4,
                         .dtype = "f32",

@@ -16,7 +16,7 @@ static struct expert_form expert_form(const struct glm_builder *b)
 {
     const struct glm_checkpoint *c = b->checkpoint;
     if (b->lane->formats.experts == GLM_EXPERTS_BF16)
-        return (struct expert_form){ "bf16", 16, "mcg" };
+        return (struct expert_form){ "bf16", 0, "mcg" };
     return (struct expert_form){ "exl3", c ? c->exl3_bits : 4, c ? c->exl3_codebook : "mcg" };
 }
 
