@@ -53,7 +53,7 @@ struct glm_collective {
     bool lost;
     uint32_t lost_rank; /* world: none is known, the set was aborted */
     atomic_bool aborted;
-    _Atomic uint64_t n_gather, n_sum, bytes_sent, bytes_received, wait_ns;
+    _Atomic uint64_t n_gather, n_sum, n_lists, bytes_sent, bytes_received, wait_ns;
     struct {
         struct list_header header;
         uint8_t bytes[LIST_INLINE];
@@ -472,17 +472,22 @@ enum glm_status glm_collective_broadcast(struct glm_collective *c, void *bytes, 
     if (c->rank == 0 && (*len > max || *len > UINT32_MAX))
         return glm_fail(err, GLM_EINVAL, "cannot send a list of %zu bytes: at most %zu", *len,
                         max);
-    if (c->world == 1)
-        return GLM_OK;
     c->sequence++;
     c->asked_ns = 0;
-    return c->rank == 0 ? send_list(c, bytes, *len, err) : receive_list(c, bytes, max, len, err);
+    if (c->rank == 0)
+        status = send_list(c, bytes, *len, err);
+    else
+        status = receive_list(c, bytes, max, len, err);
+    if (status == GLM_OK)
+        atomic_fetch_add_explicit(&c->n_lists, 1, memory_order_relaxed);
+    return status;
 }
 
 struct glm_collective_stats glm_collective_stats(const struct glm_collective *c)
 {
     return (struct glm_collective_stats){
         .n_gather = atomic_load_explicit(&c->n_gather, memory_order_relaxed),
+        .n_lists = atomic_load_explicit(&c->n_lists, memory_order_relaxed),
         .n_sum = atomic_load_explicit(&c->n_sum, memory_order_relaxed),
         .bytes_sent = atomic_load_explicit(&c->bytes_sent, memory_order_relaxed),
         .bytes_received = atomic_load_explicit(&c->bytes_received, memory_order_relaxed),

@@ -15,7 +15,7 @@
 struct glm_collective;
 
 struct glm_collective_stats {
-    uint64_t n_gather, n_sum;
+    uint64_t n_gather, n_sum, n_lists;
     uint64_t bytes_sent, bytes_received;
     uint64_t wait_ns;
 };
