@@ -235,13 +235,13 @@ enum glm_status glm_launch_read(const char *json, size_t len, struct arena *aren
 
 /* ---- saved plans ---- */
 
-/* A plan's text inside the saved plan, without its last newline. */
-enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
-                                     struct glm_plan *const *plans, struct buf *out,
-                                     struct glm_error *err)
+/* All of the file; its digest covers the same bytes with an empty digest. */
+static enum glm_status add_saved(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                 const char *digest, struct buf *out, struct glm_error *err)
 {
     enum glm_status status = GLM_OK;
-    buf_printf(out, "{\n\"format_version\": %d,\n\"launch\": ", LAUNCH_FORMAT);
+    buf_printf(out, "{\n\"format_version\": %d,\n\"digest\": \"%s\",\n\"launch\": ", LAUNCH_FORMAT,
+               digest);
     add_launch(out, l, "");
     buf_str(out, ",\n\"plans\": [");
     for (uint32_t i = 0; status == GLM_OK && i < l->n_ranks; i++) {
@@ -249,7 +249,7 @@ enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
         status = glm_plan_write(plans[i], &text, err);
         buf_str(out, i == 0 ? "\n" : ",\n");
         if (status == GLM_OK)
-            buf_add(out, text.data, text.len - 1);
+            buf_add(out, text.data, text.len - 1); /* without its last newline */
         buf_release(&text);
     }
     buf_str(out, "\n]\n}\n");
@@ -258,9 +258,29 @@ enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
     return status;
 }
 
+static enum glm_status saved_digest(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                    char digest[65], struct glm_error *err)
+{
+    struct buf text = { 0 };
+    enum glm_status status = add_saved(l, plans, "", &text, err);
+    if (status == GLM_OK)
+        status = glm_sha256_hex(text.data, text.len, digest, err);
+    buf_release(&text);
+    return status;
+}
+
+enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
+                                     struct glm_plan *const *plans, struct buf *out,
+                                     struct glm_error *err)
+{
+    char digest[65];
+    enum glm_status status = saved_digest(l, plans, digest, err);
+    return status == GLM_OK ? add_saved(l, plans, digest, out, err) : status;
+}
+
 /* The set's digest and each rank's must be those the launch document names. */
 static enum glm_status check_digests(const struct glm_launch_file *l, struct glm_plan *const *plans,
-                                     struct glm_error *err)
+                                     const char *whole, struct glm_error *err)
 {
     char digest[65];
     for (uint32_t i = 0; i < l->n_ranks; i++) {
@@ -288,16 +308,24 @@ static enum glm_status check_digests(const struct glm_launch_file *l, struct glm
                             "it was made with %.12s…: it was changed",
                             i, digest, l->ranks[i].plan_digest);
     }
+    if (status == GLM_OK)
+        status = saved_digest(l, plans, digest, err);
+    if (status == GLM_OK && strcmp(digest, whole) != 0)
+        return glm_fail(err, GLM_EPLAN,
+                        "cannot use the saved plan: it has the digest %.12s…, it was made with "
+                        "%.12s…: it was changed",
+                        digest, whole);
     return status;
 }
 
-static enum glm_status read_saved(struct json_reader *r, const cJSON *tree,
+static enum glm_status read_saved(struct json_reader *r, const cJSON *tree, char digest[65],
                                   struct glm_launch_file **launch, struct glm_plan ***plans)
 {
-    static const char *const keys[] = { "format_version", "launch", "plans", NULL };
+    static const char *const keys[] = { "format_version", "digest", "launch", "plans", NULL };
     if (!json_object(r, tree, keys))
         return r->status;
     json_u64(r, tree, "format_version", LAUNCH_FORMAT, LAUNCH_FORMAT);
+    json_digest(r, tree, "digest", false, digest);
     const cJSON *item = json_get(r, tree, "launch", true);
     if (!json_ok(r))
         return r->status;
@@ -327,14 +355,15 @@ enum glm_status glm_saved_plan_read(const char *json, size_t len, struct arena *
     struct json_reader r;
     struct glm_launch_file *l = NULL;
     struct glm_plan **list = NULL;
+    char digest[65] = "";
     json_reader_init(&r, "the saved plan", GLM_EPLAN, arena, err);
     cJSON *tree = json_parse(&r, json, len, SAVED_MAX_BYTES);
     if (tree == NULL)
         return r.status;
-    enum glm_status status = read_saved(&r, tree, &l, &list);
+    enum glm_status status = read_saved(&r, tree, digest, &l, &list);
     cJSON_Delete(tree);
     if (status == GLM_OK)
-        status = check_digests(l, list, err);
+        status = check_digests(l, list, digest, err);
     if (status != GLM_OK)
         return status;
     *launch = l;

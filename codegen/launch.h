@@ -42,13 +42,16 @@ struct glm_launch_file {
     uint32_t n_ranks;
 };
 
+/* JSON (schema: docs/schema/launch.json); the same file gives the same bytes. Reading refuses what
+ * does not hold to the schema and a spec_text without its spec_digest: GLM_EPLAN naming the place. */
 enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *out,
                                  struct glm_error *err);
 enum glm_status glm_launch_read(const char *json, size_t len, struct arena *arena,
                                 struct glm_launch_file **out, struct glm_error *err);
 
-/* A saved plan: {"format_version", "launch": {...}, "plans": [...]}. Reading checks set and rank
- * digests: a tampered file is GLM_EPLAN. */
+/* A saved plan: {"format_version", "digest", "launch": {...}, "plans": [...]}. Reading checks the
+ * digests of the whole, the set, the ranks and the spec's text: a changed file is GLM_EPLAN, saying
+ * which part was changed. */
 enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
                                      struct glm_plan *const *plans, struct buf *out,
                                      struct glm_error *err);
