@@ -111,6 +111,11 @@ static void plan_lane(struct pico *p)
 {
     struct glm_error err = {0};
     struct buf text = {0};
+    if (p->options.plans) {
+        p->plans = p->options.plans;
+        p->checkpoint = p->options.plans_checkpoint;
+        return;
+    }
     diag_list_init(&p->diags, &p->arena);
     enum glm_status st =
         glm_checkpoint_open(p->options.checkpoint, &p->arena, &p->diags, &p->checkpoint);
@@ -172,7 +177,8 @@ static void open_rank(struct rank *r)
                                        .kernel_paths = r->kernels,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
-                                       .collective = r->collective};
+                                       .collective = r->collective,
+                                        .memory_limit_bytes = o->memory_limit_bytes};
     r->status = glm_engine_open(&config, &r->engine, &r->err);
 }
 

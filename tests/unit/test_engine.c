@@ -61,7 +61,7 @@ static void play(struct pico *p, uint32_t stream, uint32_t n)
 
 static struct glm_hash serial_hash(struct pico *p, uint32_t n)
 {
-    pico_admit(p, 3, n);
+    pico_admit(p, 3, n + 1);
     play(p, 3, n);
     struct glm_hash h = pico_state_hash(p, 3);
     pico_finish(p, 3);
