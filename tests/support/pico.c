@@ -193,11 +193,14 @@ static void *follow(void *argument)
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     bool stopped = false;
-    while (r->status == GLM_OK && !stopped) {
-        r->status = glm_engine_follow_once(r->engine, &stopped, &r->err);
+    while (r->status == GLM_OK && !stopped) { /* its own: others only read it, locked */
+        struct glm_error err = {0};
+        enum glm_status st = glm_engine_follow_once(r->engine, &stopped, &err);
         pthread_mutex_lock(&p->lock);
+        r->status = st;
+        r->err = err;
         p->n_done++;
-        p->n_failed += r->status != GLM_OK;
+        p->n_failed += st != GLM_OK;
         pthread_cond_broadcast(&p->changed);
         pthread_mutex_unlock(&p->lock);
     }
@@ -206,9 +209,11 @@ static void *follow(void *argument)
 
 static void check_ranks(struct pico *p)
 {
+    pthread_mutex_lock(&p->lock);
     for (uint32_t i = 0; i < p->options.world; i++)
         if (p->ranks[i].status != GLM_OK)
             fail_msg("rank %u: %s", i, p->ranks[i].err.message);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void wait_done(struct pico *p)
