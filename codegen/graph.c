@@ -235,10 +235,18 @@ static enum glm_status check_lane(const struct glm_cluster *c, const struct glm_
                  asked ? "exl3" : "bf16", stored ? "exl3" : "bf16");
         st = GLM_ESPEC;
     }
-    for (uint32_t i = 0; i < lane->n_drafters; i++)
+    if (lane->n_drafters > 0) {
+        const char *names = lane->drafters[0];
+        for (uint32_t i = 1; i < lane->n_drafters && names; i++)
+            names = arena_printf(diags->arena, "%s, %s", names, lane->drafters[i]);
         diag_add(diags, DIAG_WARNING, lane->at, "lane.drafters-later", NULL,
-                 "lane '%s' names drafter '%s', which is not served yet: it is left out of the plan",
-                 lane->name, lane->drafters[i]);
+                 "lane '%s' names drafters (%s), which are not served yet: the plan leaves them out",
+                 lane->name, names ? names : "");
+    }
+    if (lane->vision)
+        diag_add(diags, DIAG_WARNING, lane->at, "lane.vision-later", NULL,
+                 "lane '%s' wants vision, which is not served yet: the plan leaves the tower out",
+                 lane->name);
     return st;
 }
 

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+enum { DECODE_ROWS = 64 };
+
 struct pricing {
     const struct glm_plan *plan;
     const struct glm_cost_context *at;
@@ -50,6 +52,14 @@ static double exl3_weights(const struct glm_plan_kernel *k, double read_bytes)
     return exl3 && bits && bits->value > 0 ? read_bytes * 8 / (double)bits->value : 0;
 }
 
+/* The activations of a decode round never leave the cache; those of a prefill slice do. */
+static double activation_bytes(const struct glm_plan *p, double n_rows)
+{
+    if (n_rows <= DECODE_ROWS)
+        return 0;
+    return strcmp(p->act, "bf16") == 0 ? 2 : 4;
+}
+
 static double larger(double a, double b)
 {
     return a > b ? a : b;
@@ -74,8 +84,32 @@ static double kernel_seconds(const struct glm_price *k, const struct glm_device_
     return t + k->n_kernels * f->kernel_gap_s;
 }
 
-static enum glm_status price_kernel(struct pricing *p, const char *name)
+/* Bytes of a weight or of a stream's state that the step names, by the executor's rule: weights
+ * whole, stacked members that rows touch, one row of a stream plane each way. */
+static void price_argument(const struct pricing *p, const struct glm_manifest *m,
+                           const struct glm_plan_arg *arg, struct glm_price *one)
 {
+    for (uint32_t i = 0; i < p->plan->n_weights; i++) {
+        const struct glm_plan_weight *w = &p->plan->weights[i];
+        double touched = p->at->U < w->n_members ? p->at->U : w->n_members;
+        if (strcmp(w->name, arg->value) == 0)
+            one->weight_bytes += (double)w->bytes * (w->n_members > 1 ? touched / w->n_members : 1);
+    }
+    for (uint32_t i = 0; i < p->plan->n_states; i++) {
+        const struct glm_plan_state *s = &p->plan->states[i];
+        if (s->unit != GLM_UNIT_STREAM || strcmp(s->name, arg->value) != 0)
+            continue;
+        for (uint32_t a = 0; a < m->n_args; a++) {
+            bool both = strcmp(m->args[a].direction, "inout") == 0;
+            if (strcmp(m->args[a].name, arg->name) == 0)
+                one->state_bytes += (both ? 2 : 1) * p->at->S * (double)s->row_bytes;
+        }
+    }
+}
+
+static enum glm_status price_kernel(struct pricing *p, const struct glm_plan_step *step)
+{
+    const char *name = step->name;
     const struct glm_plan_kernel *k = glm_plan_kernel(p->plan, name);
     if (!k)
         return glm_fail(p->err, GLM_EPLAN, "cannot price kernel '%s': the plan has none", name);
@@ -93,11 +127,17 @@ static enum glm_status price_kernel(struct pricing *p, const char *name)
             return st;
     }
     one.exl3_weights = exl3_weights(k, one.read_bytes);
+    for (uint32_t i = 0; i < step->n_args; i++)
+        price_argument(p, m, &step->args[i], &one);
+    if (one.weight_bytes > one.read_bytes) /* a table of which rows are picked */
+        one.weight_bytes = one.read_bytes;
     struct glm_price *into[] = { p->total, p->per_kernel ? &p->per_kernel[k - p->plan->kernels]
                                                          : NULL };
     for (size_t i = 0; i < 2 && into[i]; i++) {
         into[i]->read_bytes += one.read_bytes;
         into[i]->write_bytes += one.write_bytes;
+        into[i]->weight_bytes += one.weight_bytes;
+        into[i]->state_bytes += one.state_bytes;
         into[i]->ops += one.ops;
         into[i]->exl3_weights += one.exl3_weights;
         into[i]->n_kernels++;
@@ -126,7 +166,7 @@ static enum glm_status price_steps(struct pricing *p, const struct glm_plan_step
         const struct glm_plan_block *block;
         switch (s->kind) {
         case GLM_STEP_KERNEL:
-            st = price_kernel(p, s->name);
+            st = price_kernel(p, s);
             break;
         case GLM_STEP_SUM:
         case GLM_STEP_GATHER:
@@ -156,7 +196,9 @@ enum glm_status glm_price_program(const struct glm_plan *plan, const char *progr
     if (!g)
         return glm_fail(err, GLM_EPLAN, "cannot price program '%s': the plan has none", program);
     arena_init(&arena, (size_t)16 << 20);
-    struct pricing p = { .plan = plan, .at = at, .figures = figures, .total = &sum,
+    struct glm_cost_context context = *at;
+    context.A = activation_bytes(plan, at->R);
+    struct pricing p = { .plan = plan, .at = &context, .figures = figures, .total = &sum,
                          .per_kernel = per_kernel, .err = err };
     struct glm_manifest *manifests = NULL;
     enum glm_status st = glm_manifests_load(&arena, &manifests, &p.n_manifests, err);

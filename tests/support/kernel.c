@@ -364,7 +364,7 @@ void test_kernel_run(const struct test_kernel *k, const struct glm_round *round,
     struct test_threads *t = test_threads_new(n_threads);
     test_threads_run(t, k, round, args, scratch);
     test_threads_free(t);
-    test_free(scratch);
+    test_release(scratch);
 }
 
 /* ---- Memory ---- */
@@ -382,7 +382,7 @@ void *test_alloc(size_t bytes)
     return p + 64;
 }
 
-void test_free(void *memory)
+void test_release(void *memory)
 {
     if (!memory)
         return;
@@ -396,6 +396,11 @@ void test_free(void *memory)
         if (p[i] != 0x3c)
             broken("byte %zu behind a buffer of %zu was overwritten", i - header[1], header[1]);
     free(p - 64);
+}
+
+void test_free(void *memory)
+{
+    test_release(memory);
 }
 
 void test_same_bytes(const void *a, const void *b, size_t bytes, const char *what)

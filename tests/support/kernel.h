@@ -47,9 +47,12 @@ double test_threads_run(struct test_threads *t, const struct test_kernel *k,
 size_t test_kernel_scratch(const struct test_kernel *k, const struct glm_round *round);
 
 /* Memory whose every byte is 0xff (NaN as f32, bf16 and f16; -1 as i32), 64-byte aligned, with
- * guard bytes behind it that test_free checks. */
+ * guard bytes behind it that test_release checks. */
 void *test_alloc(size_t bytes);
+void test_release(void *p);
+#ifndef test_free /* cmocka has a macro of this name for its own heap */
 void test_free(void *p);
+#endif
 /* Compares bytes; fails naming `what` and the first differing offset. */
 void test_same_bytes(const void *a, const void *b, size_t bytes, const char *what);
 

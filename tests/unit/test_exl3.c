@@ -137,8 +137,8 @@ static void decoder_meets_the_published_checksums(void **state)
             uint16_t *h = as_f16(wide, 128 * 128);
             assert_int_equal(crc32_of(h, 128 * 128), crcs[bits - 1][c]);
             free(h);
-            test_free(w);
-            test_free(placed);
+            test_release(w);
+            test_release(placed);
             ref_exl3_release(&e);
         }
 }
@@ -162,10 +162,10 @@ static void instruction_sets_and_compilers_decode_alike(void **state)
                     continue;
                 float *w = decode(&builds[b], &e, 256, 256, placed);
                 test_same_bytes(w, want, 256 * 256 * sizeof *w, "decoded weights");
-                test_free(w);
+                test_release(w);
             }
-            test_free(want);
-            test_free(placed);
+            test_release(want);
+            test_release(placed);
             ref_exl3_release(&e);
         }
 }
@@ -202,8 +202,8 @@ static void shares_decode_to_parts_of_the_whole(void **state)
                 for (size_t i = 0; i < k; i++)
                     assert_true((double)w[i * n + j] == wq[(part.cols.first + i) * 384 + at]);
             }
-            test_free(w);
-            test_free(placed);
+            test_release(w);
+            test_release(placed);
         }
         free(wq);
         ref_exl3_release(&e);
@@ -233,7 +233,7 @@ static void refuses_cuts_off_the_blocks_and_bad_scales(void **state)
     struct glm_error err = {0};
     assert_int_equal(glm_form_place_exl3("exl3:4:mcg", &part, &source, out, &err), GLM_ECHECKPOINT);
     assert_string_equal(err.message, "'t.svh' has a non-finite value at 200");
-    test_free(out);
+    test_release(out);
     ref_exl3_release(&e);
 }
 
