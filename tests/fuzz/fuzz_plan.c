@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void round_trip(const struct glm_plan *p, struct arena *arena)
 {
-    struct buf first = { 0 }, second = { 0 };
+    struct buf first = {0}, second = {0};
     struct glm_plan *again = NULL;
     if (glm_plan_write(p, &first, NULL) != GLM_OK)
         goto out;
@@ -30,13 +30,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena arena;
     struct glm_plan *p = NULL, **plans = NULL;
     struct glm_launch_file *l = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     arena_init(&arena, 64 << 20);
     if (glm_plan_read(text, size, &arena, &p, &err) == GLM_OK)
         round_trip(p, &arena);
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     (void)glm_launch_read(text, size, &arena, &l, &err);
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     (void)glm_saved_plan_read(text, size, &arena, &l, &plans, &err);
     arena_release(&arena);
     return 0;

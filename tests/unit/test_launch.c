@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launch files and saved plans: what comes back, and that a changed file says which part changed. */
+/* Launch files and saved plans: what comes back, and that a changed file says which part changed.
+ */
 #include "codegen/launch.h"
 
 #include "codegen/digest.h"
@@ -21,7 +22,7 @@ struct fixture {
     struct glm_launch_file launch;
 };
 
-static const char *const paths[] = { "/cache/a.0/kernel.so", "/cache/b.1/kernel.so" };
+static const char *const paths[] = {"/cache/a.0/kernel.so", "/cache/b.1/kernel.so"};
 static const char *const digests[] = {
     "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff",
     "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100",
@@ -36,9 +37,16 @@ static struct glm_launch_rank make_rank(const char *node, const char *file, uint
         kernel_digests[i] = digests[i];
     }
     return (struct glm_launch_rank){
-        .node = node, .host = "local", .control = "127.0.0.1", .plan_file = file, .threads = 2,
-        .memory_bytes = UINT64_C(1) << 33, .reserve_bytes = 1 << 20, .kernel_paths = kernel_paths,
-        .kernel_digests = kernel_digests, .n_kernels = n_kernels,
+        .node = node,
+        .host = "local",
+        .control = "127.0.0.1",
+        .plan_file = file,
+        .threads = 2,
+        .memory_bytes = UINT64_C(1) << 33,
+        .reserve_bytes = 1 << 20,
+        .kernel_paths = kernel_paths,
+        .kernel_digests = kernel_digests,
+        .n_kernels = n_kernels,
     };
 }
 
@@ -59,11 +67,23 @@ static int setup(void **state)
         f->set[i] = &f->plans[i];
     }
     f->launch = (struct glm_launch_file){
-        .format_version = 1, .cluster = "demo", .lane = "tp2", .spec_path = "/x/demo.yaml",
-        .spec_text = "apiVersion: glmctl/v1\nname: \"d\xc3\xa9mo\"\n", .target = "x86-64-v3",
-        .checkpoint = "synthetic:small8", .transport = "shm", .listen_host = "127.0.0.1",
-        .listen_port = 8080, .served_name = "pico", .api_key_file = "", .max_tokens = 512,
-        .max_body_bytes = 1 << 20, .thinking = true, .effort = "high", .ranks = f->ranks,
+        .format_version = 1,
+        .cluster = "demo",
+        .lane = "tp2",
+        .spec_path = "/x/demo.yaml",
+        .spec_text = "apiVersion: glmctl/v1\nname: \"d\xc3\xa9mo\"\n",
+        .target = "x86-64-v3",
+        .checkpoint = "synthetic:small8",
+        .transport = "shm",
+        .listen_host = "127.0.0.1",
+        .listen_port = 8080,
+        .served_name = "pico",
+        .api_key_file = "",
+        .max_tokens = 512,
+        .max_body_bytes = 1 << 20,
+        .thinking = true,
+        .effort = "high",
+        .ranks = f->ranks,
         .n_ranks = 2,
     };
     f->ranks[0] = make_rank("cpu0", "rank0.plan.json", 2);
@@ -90,7 +110,7 @@ static int teardown(void **state)
 static void every_field_comes_back(void **state)
 {
     struct fixture *f = *state;
-    struct buf first = { 0 }, again = { 0 };
+    struct buf first = {0}, again = {0};
     struct glm_launch_file *l = NULL;
     assert_int_equal(glm_launch_write(&f->launch, &first, &f->err), GLM_OK);
     if (glm_launch_read(first.data, first.len, &f->arena, &l, &f->err) != GLM_OK)
@@ -127,9 +147,9 @@ static void replace(struct buf *out, const char *text, const char *was, const ch
 
 static void launch_refuses(struct fixture *f, const char *was, const char *is, const char *message)
 {
-    struct buf text = { 0 }, changed = { 0 };
+    struct buf text = {0}, changed = {0};
     struct glm_launch_file *l = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_launch_write(&f->launch, &text, NULL), GLM_OK);
     replace(&changed, text.data, was, is, 0);
     assert_int_equal(glm_launch_read(changed.data, changed.len, &f->arena, &l, &err), GLM_EPLAN);
@@ -156,7 +176,7 @@ static void a_launch_file_is_checked(void **state)
 static void a_saved_plan_comes_back_with_launch_and_plans(void **state)
 {
     struct fixture *f = *state;
-    struct buf text = { 0 }, again = { 0 };
+    struct buf text = {0}, again = {0};
     struct glm_launch_file *l = NULL;
     struct glm_plan **plans = NULL;
     assert_int_equal(glm_saved_plan_write(&f->launch, f->set, &text, &f->err), GLM_OK);
@@ -178,26 +198,26 @@ static void a_changed_saved_plan_is_refused_and_says_what_changed(void **state)
         int turn;
         const char *message;
     } rows[] = {
-        { "\"verify_rows\":4", "\"verify_rows\":5", 0, "have the set digest" },
-        { "\"verify_rows\":4", "\"verify_rows\":5", 1, "have the set digest" },
-        { "\"mark\":\"end\"", "\"mark\":\"and\"", 1, "have the set digest" },
-        { "\"rank\": 1", "\"rank\": 0", 0, "plan 1 is rank 0 of 2, not 1 of 2" },
-        { "\"plan_digest\": \"", "\"plan_digest\": \"0", 0, "not 64 hex digits" },
-        { "\"transport\": \"shm\"", "\"transport\": \"tcp\"", 0, "it was changed" },
-        { "\"threads\": 2", "\"threads\": 3", 1, "it was changed" },
-        { "demo.yaml", "dema.yaml", 0, "it was changed" },
-        { "\"target\": \"x86-64-v3\"", "\"target\": \"x86-64-v4\"", 0, "for target 'x86-64-v3'" },
-        { "\"L\":2", "\"L\":3", 0, "has no layer 3" },
-        { "\"plans\": [", "\"plans\": [1,", 0, "3 plans for 2 ranks" },
+        {"\"verify_rows\":4", "\"verify_rows\":5", 0, "have the set digest"},
+        {"\"verify_rows\":4", "\"verify_rows\":5", 1, "have the set digest"},
+        {"\"mark\":\"end\"", "\"mark\":\"and\"", 1, "have the set digest"},
+        {"\"rank\": 1", "\"rank\": 0", 0, "plan 1 is rank 0 of 2, not 1 of 2"},
+        {"\"plan_digest\": \"", "\"plan_digest\": \"0", 0, "not 64 hex digits"},
+        {"\"transport\": \"shm\"", "\"transport\": \"tcp\"", 0, "it was changed"},
+        {"\"threads\": 2", "\"threads\": 3", 1, "it was changed"},
+        {"demo.yaml", "dema.yaml", 0, "it was changed"},
+        {"\"target\": \"x86-64-v3\"", "\"target\": \"x86-64-v4\"", 0, "for target 'x86-64-v3'"},
+        {"\"L\":2", "\"L\":3", 0, "has no layer 3"},
+        {"\"plans\": [", "\"plans\": [1,", 0, "3 plans for 2 ranks"},
     };
     struct fixture *f = *state;
-    struct buf text = { 0 };
+    struct buf text = {0};
     assert_int_equal(glm_saved_plan_write(&f->launch, f->set, &text, &f->err), GLM_OK);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct buf changed = { 0 };
+        struct buf changed = {0};
         struct glm_launch_file *l = NULL;
         struct glm_plan **plans = NULL;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         replace(&changed, text.data, rows[i].was, rows[i].is, rows[i].turn);
         assert_int_equal(
             glm_saved_plan_read(changed.data, changed.len, &f->arena, &l, &plans, &err), GLM_EPLAN);
@@ -213,7 +233,7 @@ static void a_changed_saved_plan_is_refused_and_says_what_changed(void **state)
 static void another_ranks_plan_digest_is_noticed(void **state)
 {
     struct fixture *f = *state;
-    struct buf text = { 0 };
+    struct buf text = {0};
     struct glm_launch_file *l = NULL;
     struct glm_plan **plans = NULL;
     memcpy(f->ranks[1].plan_digest, f->ranks[0].plan_digest, 65);

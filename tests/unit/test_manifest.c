@@ -12,12 +12,15 @@
 static const char text[] =
     "{\"name\":\"toy\",\"help\":\"a toy\",\n"
     " \"args\":[{\"name\":\"x\",\"dtype\":\"act\",\"direction\":\"in\",\"shape\":\"R, N\"},\n"
-    "  {\"name\":\"y\",\"dtype\":\"f32\",\"direction\":\"out\",\"shape\":\"R, N\",\"optional\":true}],\n"
-    " \"params\":[{\"name\":\"N\",\"type\":\"int\",\"values\":\"1..64,128,256..4096/256\",\"help\":\"n\"},\n"
+    "  {\"name\":\"y\",\"dtype\":\"f32\",\"direction\":\"out\",\"shape\":\"R, "
+    "N\",\"optional\":true}],\n"
+    " \"params\":[{\"name\":\"N\",\"type\":\"int\",\"values\":\"1..64,128,256..4096/"
+    "256\",\"help\":\"n\"},\n"
     "  {\"name\":\"EPS\",\"type\":\"float\",\"values\":\"0..1\",\"help\":\"e\"},\n"
     "  {\"name\":\"FORM\",\"type\":\"word\",\"values\":\"bf16|q4\",\"help\":\"f\"}],\n"
     " \"scratch\":\"T*N*4\",\"read\":\"R*N*(2-is(FORM,q4))\",\"write\":\"R*N\",\"ops\":\"2*R*N\",\n"
-    " \"reduction\":\"16 lanes\",\"oracle\":\"double\",\"tolerance\":1e-5,\"spill_limit_bytes\":0}\n";
+    " \"reduction\":\"16 "
+    "lanes\",\"oracle\":\"double\",\"tolerance\":1e-5,\"spill_limit_bytes\":0}\n";
 
 static int setup(void **state)
 {
@@ -37,7 +40,7 @@ static int teardown(void **state)
 static void reads_every_field(void **state)
 {
     struct glm_manifest m;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_manifest_parse("toy", text, strlen(text), *state, &m, &err), GLM_OK);
     assert_string_equal(m.name, "toy");
     assert_int_equal(m.n_args, 2);
@@ -55,9 +58,9 @@ static void reads_every_field(void **state)
 
 static void refuses(struct arena *arena, const char *was, const char *is, const char *message)
 {
-    struct glm_manifest m = { 0 };
-    struct glm_error err = { 0 };
-    struct buf changed = { 0 };
+    struct glm_manifest m = {0};
+    struct glm_error err = {0};
+    struct buf changed = {0};
     const char *place = strstr(text, was);
     assert_non_null(place);
     buf_add(&changed, text, (size_t)(place - text));
@@ -94,16 +97,19 @@ static void names_manifest_and_key_of_a_problem(void **state)
     refuses(*state, "2*R*N", "2**R", "'ops'");
     refuses(*state, "\"tolerance\":1e-5", "\"tolerance\":2", "'tolerance' is 2, outside 0..1");
     refuses(*state, "\"spill_limit_bytes\":0", "\"spill_limit_bytes\":-1", "outside 0..65536");
-    refuses(*state, "\"optional\":true", "\"optional\":1", "'args[1].optional' is not true or false");
+    refuses(*state, "\"optional\":true", "\"optional\":1",
+            "'args[1].optional' is not true or false");
 }
 
 static enum glm_status check(struct arena *arena, const struct glm_plan_param *params, uint32_t n,
                              struct glm_error *err)
 {
     struct glm_manifest m;
-    const struct glm_plan_kernel k = { .name = "mm.toy", .template_name = "toy", .n_params = n,
-                                       .params = arena_array(arena, n + 1, sizeof *params) };
-    *err = (struct glm_error){ 0 };
+    const struct glm_plan_kernel k = {.name = "mm.toy",
+                                      .template_name = "toy",
+                                      .n_params = n,
+                                      .params = arena_array(arena, n + 1, sizeof *params)};
+    *err = (struct glm_error){0};
     memcpy(k.params, params, n * sizeof *params);
     assert_int_equal(glm_manifest_parse("toy", text, strlen(text), arena, &m, err), GLM_OK);
     return glm_manifest_check(&m, &k, err);
@@ -111,23 +117,22 @@ static enum glm_status check(struct arena *arena, const struct glm_plan_param *p
 
 static void allowed_values_pass(void **state)
 {
-    static const int64_t values[] = { 1, 64, 128, 256, 512, 4096 };
+    static const int64_t values[] = {1, 64, 128, 256, 512, 4096};
     struct glm_error err;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
-        const struct glm_plan_param p[] = { { .name = "N", .value = values[i] },
-                                            { .name = "EPS", .text = "1e-6" },
-                                            { .name = "FORM", .text = "q4" } };
+        const struct glm_plan_param p[] = {{.name = "N", .value = values[i]},
+                                           {.name = "EPS", .text = "1e-6"},
+                                           {.name = "FORM", .text = "q4"}};
         assert_int_equal(check(*state, p, 3, &err), GLM_OK);
     }
 }
 
 static void a_value_outside_names_what_is_allowed(void **state)
 {
-    static const int64_t values[] = { 0, 65, 300, 4352, -1 };
+    static const int64_t values[] = {0, 65, 300, 4352, -1};
     struct glm_error err;
-    struct glm_plan_param p[] = { { .name = "N" },
-                                  { .name = "EPS", .text = "1e-6" },
-                                  { .name = "FORM", .text = "q4" } };
+    struct glm_plan_param p[] = {
+        {.name = "N"}, {.name = "EPS", .text = "1e-6"}, {.name = "FORM", .text = "q4"}};
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         p[0].value = values[i];
         assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
@@ -135,14 +140,14 @@ static void a_value_outside_names_what_is_allowed(void **state)
         assert_non_null(strstr(err.message, "allowed: 1..64,128,256..4096/256"));
     }
     p[0].value = 64;
-    static const char *const floats[] = { "1.5", "-0.1", "nan", "0x1p-3", "", "0.5f" };
+    static const char *const floats[] = {"1.5", "-0.1", "nan", "0x1p-3", "", "0.5f"};
     for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
         p[1].text = floats[i];
         assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
         assert_non_null(strstr(err.message, "'EPS'"));
     }
     p[1].text = "0";
-    static const char *const words[] = { "q", "q44", "bf16|q4", "" };
+    static const char *const words[] = {"q", "q44", "bf16|q4", ""};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         p[2].text = words[i];
         assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
@@ -153,12 +158,12 @@ static void a_value_outside_names_what_is_allowed(void **state)
 static void missing_unknown_repeated_and_mistyped_parameters_are_named(void **state)
 {
     struct glm_error err;
-    const struct glm_plan_param p[] = { { .name = "N", .value = 64 },
-                                        { .name = "EPS", .text = "1e-6" },
-                                        { .name = "FORM", .text = "q4" },
-                                        { .name = "M", .value = 1 } };
-    const struct glm_plan_param twice[] = { p[0], p[1], p[2], p[0] };
-    const struct glm_plan_param typed[] = { { .name = "N", .text = "64" }, p[1], p[2] };
+    const struct glm_plan_param p[] = {{.name = "N", .value = 64},
+                                       {.name = "EPS", .text = "1e-6"},
+                                       {.name = "FORM", .text = "q4"},
+                                       {.name = "M", .value = 1}};
+    const struct glm_plan_param twice[] = {p[0], p[1], p[2], p[0]};
+    const struct glm_plan_param typed[] = {{.name = "N", .text = "64"}, p[1], p[2]};
     assert_int_equal(check(*state, p, 2, &err), GLM_EPLAN);
     assert_non_null(strstr(err.message, "lacks parameter 'FORM'"));
     assert_int_equal(check(*state, p, 4, &err), GLM_EPLAN);
@@ -173,7 +178,7 @@ static void every_manifest_of_the_templates_is_valid(void **state)
 {
     struct glm_manifest *all = NULL;
     uint32_t n = 0;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_manifests_load(*state, &all, &n, &err) != GLM_OK)
         fail_msg("%s", err.message);
     for (uint32_t i = 0; i < n; i++) {

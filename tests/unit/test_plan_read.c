@@ -34,7 +34,7 @@ static void reads_every_field_of_the_example(void **state)
     (void)state;
     struct arena arena;
     struct glm_plan *p = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     arena_init(&arena, 8 << 20);
     assert_int_equal(glm_plan_read(example, example_len, &arena, &p, &err), GLM_OK);
     assert_string_equal(p->model, "example");
@@ -85,10 +85,10 @@ static void refuses(const char *was, const char *is, const char *message)
 {
     struct arena arena;
     struct glm_plan *p = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     const char *place = strstr(example, was);
     assert_non_null(place);
-    struct buf text = { 0 };
+    struct buf text = {0};
     buf_add(&text, example, (size_t)(place - example));
     buf_str(&text, is);
     buf_str(&text, place + strlen(was));
@@ -109,14 +109,16 @@ static void refuses_what_is_not_the_document(void **state)
     refuses("\"rank\": 1", "\"rank\": 1, \"extra\": 1", "unknown key 'extra'");
     refuses("\"rank\": 1", "\"rank\": 1, \"rank\": 1", "key 'rank' twice");
     refuses("  \"model\": \"example\",\n", "", "no key 'model'");
-    refuses("\"format_version\": 1", "\"format_version\": 2", "'format_version' is 2, outside 1..1");
+    refuses("\"format_version\": 1", "\"format_version\": 2",
+            "'format_version' is 2, outside 1..1");
     refuses("\"rank\": 1", "\"rank\": 1.5", "'rank' is 1.5, not a whole number");
     refuses("\"rank\": 1", "\"rank\": \"1\"", "'rank' is not a number");
     refuses("\"set_digest\": \"\"", "\"set_digest\": \"12\"", "not 64 hex digits");
     refuses("\"memory\": [", "\"memory\": [[", "not JSON");
     refuses("\"example\"", "\"exam\\u0000ple\"", "NUL");
     refuses("{\n", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[", "nested deeper");
-    refuses("\"end\"}\n    ]}\n  ]\n}\n", "\"end\"}\n    ]}\n  ]\n} true", "more bytes after the end");
+    refuses("\"end\"}\n    ]}\n  ]\n}\n", "\"end\"}\n    ]}\n  ]\n} true",
+            "more bytes after the end");
 }
 
 static void refuses_values_out_of_range(void **state)
@@ -199,7 +201,8 @@ static void refuses_names_that_do_not_resolve(void **state)
     refuses("\"outputs\":[\"x\",", "\"outputs\":[\"embed\",", "'embed', which is no buffer");
     refuses("{\"sum\":\"partial\",\"to\":\"summed\"}", "{\"sum\":\"partial\",\"to\":\"partial\"}",
             "not two buffers");
-    refuses("{\"sum\":\"partial\",\"to\":\"summed\"}", "{\"sum\":\"x\",\"to\":\"summed\"}", "differ");
+    refuses("{\"sum\":\"partial\",\"to\":\"summed\"}", "{\"sum\":\"x\",\"to\":\"summed\"}",
+            "differ");
     refuses("{\"sum\":\"partial\",\"to\":\"summed\"}", "{\"sum\":\"x\",\"to\":\"mixed\"}",
             "not fp32 of equal shape");
     refuses("{\"gather\":\"share\",\"to\":\"shares\"}", "{\"gather\":\"shares\",\"to\":\"share\"}",
@@ -218,7 +221,7 @@ static void reports_the_end_of_memory_as_such(void **state)
     struct glm_plan *p = NULL;
     for (size_t limit = 0; limit < 16384; limit += 256) {
         struct arena arena;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         arena_init(&arena, limit);
         enum glm_status status = glm_plan_read(example, example_len, &arena, &p, &err);
         arena_release(&arena);
@@ -234,7 +237,7 @@ static void a_plan_cut_anywhere_is_refused(void **state)
     for (size_t len = 0; len + 2 < example_len; len += 13) {
         struct arena arena;
         struct glm_plan *p = NULL;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         arena_init(&arena, 8 << 20);
         assert_int_equal(glm_plan_read(example, len, &arena, &p, &err), GLM_EPLAN);
         arena_release(&arena);

@@ -41,7 +41,7 @@ static int teardown(void **state)
 static void what_was_written_reads_and_writes_back_byte_for_byte(void **state)
 {
     struct fixture *f = *state;
-    struct buf out = { 0 };
+    struct buf out = {0};
     assert_int_equal(glm_plan_write(f->plan, &out, &f->err), GLM_OK);
     assert_int_equal(out.len, f->len);
     assert_memory_equal(out.data, f->text, f->len);
@@ -51,7 +51,7 @@ static void what_was_written_reads_and_writes_back_byte_for_byte(void **state)
 static void a_sealed_plan_comes_back_sealed(void **state)
 {
     struct fixture *f = *state;
-    struct buf first = { 0 }, second = { 0 };
+    struct buf first = {0}, second = {0};
     struct glm_plan *again;
     assert_int_equal(glm_plan_seal(&f->plan, 1, &f->err), GLM_OK);
     assert_int_equal(strlen(f->plan->set_digest), 64);
@@ -70,14 +70,14 @@ static void layers_are_written_as_runs(void **state)
         uint32_t layers[6], n;
         const char *text;
     } rows[] = {
-        { { 5 }, 1, "\"layers\":\"5\"" },
-        { { 0, 1 }, 2, "\"layers\":\"0,1\"" },
-        { { 0, 1, 2 }, 3, "\"layers\":\"0..2\"" },
-        { { 0, 2, 3, 4, 7, 8 }, 6, "\"layers\":\"0,2..4,7,8\"" },
+        {{5}, 1, "\"layers\":\"5\""},
+        {{0, 1}, 2, "\"layers\":\"0,1\""},
+        {{0, 1, 2}, 3, "\"layers\":\"0..2\""},
+        {{0, 2, 3, 4, 7, 8}, 6, "\"layers\":\"0,2..4,7,8\""},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct buf out = { 0 };
+        struct buf out = {0};
         f->plan->weights[1].layers = rows[i].layers;
         f->plan->weights[1].n_layers = rows[i].n;
         assert_int_equal(glm_plan_write(f->plan, &out, &f->err), GLM_OK);
@@ -89,7 +89,7 @@ static void layers_are_written_as_runs(void **state)
 static void strings_are_escaped(void **state)
 {
     struct fixture *f = *state;
-    struct buf out = { 0 };
+    struct buf out = {0};
     struct glm_plan *again;
     f->plan->model = "a \"quoted\"\nname \\ \xc3\xa9";
     assert_int_equal(glm_plan_write(f->plan, &out, &f->err), GLM_OK);
@@ -102,7 +102,7 @@ static void set_digest_covers_every_plan_but_not_the_field_itself(void **state)
 {
     struct fixture *f = *state;
     struct glm_plan other = *f->plan;
-    struct glm_plan *set[2] = { f->plan, &other };
+    struct glm_plan *set[2] = {f->plan, &other};
     char unsealed[65], sealed[65], changed[65], one[65];
     assert_int_equal(glm_plan_set_digest(set, 1, one, &f->err), GLM_OK);
     assert_int_equal(glm_plan_set_digest(set, 2, unsealed, &f->err), GLM_OK);
@@ -131,13 +131,17 @@ static void forms_have_the_bytes_of_their_planes(void **state)
         const char *form;
         uint64_t rows, cols, bytes;
     } rows[] = {
-        { "f32", 1, 17, 128 },           { "bf16", 3, 5, 64 },
-        { "bf16_t", 64, 128, 16384 },    { "bf16", 0, 128, 0 },
-        { "q4", 10, 64, 320 + 64 + 64 }, { "q4", 256, 512, 65536 + 4096 + 4096 },
-        { "fp8", 3, 128, 384 + 64 },     { "fp8", 16, 320, 5120 + 192 },
-        { "exl3:4:mcg", 256, 128, 16384 + 256 + 512 },
-        { "exl3:3:mul1", 128, 128, 6144 + 256 + 256 },
-        { "exl3:8:3inst", 0, 256, 0 },
+        {"f32", 1, 17, 128},
+        {"bf16", 3, 5, 64},
+        {"bf16_t", 64, 128, 16384},
+        {"bf16", 0, 128, 0},
+        {"q4", 10, 64, 320 + 64 + 64},
+        {"q4", 256, 512, 65536 + 4096 + 4096},
+        {"fp8", 3, 128, 384 + 64},
+        {"fp8", 16, 320, 5120 + 192},
+        {"exl3:4:mcg", 256, 128, 16384 + 256 + 512},
+        {"exl3:3:mul1", 128, 128, 6144 + 256 + 256},
+        {"exl3:8:3inst", 0, 256, 0},
     };
     struct fixture *f = *state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -167,13 +171,19 @@ static void forms_refuse_shapes_they_cannot_hold(void **state)
         const char *form;
         uint64_t rows, cols;
     } rows[] = {
-        { "q4", 4, 96 },           { "exl3:4:mcg", 64, 128 },   { "exl3:4:mcg", 128, 130 },
-        { "exl3:0:mcg", 128, 128 }, { "exl3:4:other", 128, 128 }, { "exl3:4", 128, 128 },
-        { "exl3", 128, 128 },      { "i8", 1, 1 },              { "", 1, 1 },
-        { "f32", UINT64_C(1) << 32, 1 },
+        {"q4", 4, 96},
+        {"exl3:4:mcg", 64, 128},
+        {"exl3:4:mcg", 128, 130},
+        {"exl3:0:mcg", 128, 128},
+        {"exl3:4:other", 128, 128},
+        {"exl3:4", 128, 128},
+        {"exl3", 128, 128},
+        {"i8", 1, 1},
+        {"", 1, 1},
+        {"f32", UINT64_C(1) << 32, 1},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         uint64_t bytes = 7;
         (void)state;
         assert_int_equal(glm_form_bytes(rows[i].form, rows[i].rows, rows[i].cols, &bytes, &err),
