@@ -29,11 +29,15 @@ static enum glm_status check_owner(const char *path, const struct stat *st, stru
 {
     enum glm_status status;
     if (st->st_uid != geteuid())
-        status = glm_fail(err, GLM_EKERNEL, "cannot use kernel cache '%s': it belongs to user %u, "
-                          "not to user %u", path, (unsigned)st->st_uid, (unsigned)geteuid());
+        status = glm_fail(err, GLM_EKERNEL,
+                          "cannot use kernel cache '%s': it belongs to user %u, "
+                          "not to user %u",
+                          path, (unsigned)st->st_uid, (unsigned)geteuid());
     else if ((st->st_mode & (S_IWGRP | S_IWOTH)) != 0)
-        status = glm_fail(err, GLM_EKERNEL, "cannot use kernel cache '%s': its mode %04o lets "
-                          "others write to it", path, (unsigned)st->st_mode & 07777);
+        status = glm_fail(err, GLM_EKERNEL,
+                          "cannot use kernel cache '%s': its mode %04o lets "
+                          "others write to it",
+                          path, (unsigned)st->st_mode & 07777);
     else
         return GLM_OK;
     glm_error_hint(err, "look at it, then: rm -r '%.220s'", path);
@@ -87,7 +91,7 @@ static enum glm_status each_file(const char *folder, visit_file visit, void *con
     DIR *dir = opendir(folder);
     if (dir == NULL)
         return glm_fail(err, GLM_EIO, "cannot list '%s': %s", folder, strerror(errno));
-    struct buf path = { 0 };
+    struct buf path = {0};
     enum glm_status status = GLM_OK;
     const struct dirent *entry;
     while (status == GLM_OK && (entry = readdir(dir)) != NULL) {
@@ -112,8 +116,8 @@ static enum glm_status check_file(void *context, const char *path, const char *n
     if (lstat(path, &st) != 0)
         return glm_fail(err, GLM_EIO, "cannot read '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode)) {
-        enum glm_status status =
-            glm_fail(err, GLM_EKERNEL, "cannot use kernel cache '%s': it is not a plain file", path);
+        enum glm_status status = glm_fail(
+            err, GLM_EKERNEL, "cannot use kernel cache '%s': it is not a plain file", path);
         glm_error_hint(err, "look at it, then remove it");
         return status;
     }
@@ -122,7 +126,7 @@ static enum glm_status check_file(void *context, const char *path, const char *n
 
 static enum glm_status file_digest(const char *path, char digest[65], struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     enum glm_status status = glm_file_read(path, FILE_MAX_BYTES, &text, err);
     if (status == GLM_OK)
         status = glm_sha256_hex(buf_text(&text), text.len, digest, err);
@@ -138,7 +142,7 @@ static bool plain_name(const char *name)
 /* params.json says which digest each file had; false with a reason when one has not. */
 static bool files_match(const char *entry, const cJSON *tree, const char *digest, char why[160])
 {
-    static const char *const needed[] = { "kernel.c", "kernel.so" };
+    static const char *const needed[] = {"kernel.c", "kernel.so"};
     const cJSON *own = cJSON_GetObjectItemCaseSensitive(tree, "digest");
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(tree, "files");
     snprintf(why, 160, "params.json is not what we write");
@@ -147,7 +151,7 @@ static bool files_match(const char *entry, const cJSON *tree, const char *digest
     for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
         if (cJSON_GetObjectItemCaseSensitive(files, needed[i]) == NULL)
             return false;
-    struct buf path = { 0 };
+    struct buf path = {0};
     bool match = true;
     for (const cJSON *file = files->child; match && file != NULL; file = file->next) {
         char found[65];
@@ -165,7 +169,7 @@ static bool files_match(const char *entry, const cJSON *tree, const char *digest
 
 static bool entry_matches(const char *entry, const char *digest, char why[160])
 {
-    struct buf path = { 0 }, text = { 0 };
+    struct buf path = {0}, text = {0};
     struct arena none;
     struct json_reader r;
     bool match = false;
@@ -221,7 +225,7 @@ enum glm_status glm_cache_stage(const char *cache, const struct glm_cache_file *
     if (mkdtemp(folder) == NULL)
         return glm_fail(err, GLM_EIO, "cannot create a folder in kernel cache '%s': %s", cache,
                         strerror(errno));
-    struct buf path = { 0 };
+    struct buf path = {0};
     enum glm_status status = GLM_OK;
     for (uint32_t i = 0; status == GLM_OK && i < n_files; i++) {
         if (join(&path, folder, files[i].name) == NULL)
@@ -291,7 +295,7 @@ static enum glm_status move_into_place(const char *stage, const char *entry, con
 enum glm_status glm_cache_publish(const char *stage, const char *entry, const char *digest,
                                   const char *about, struct glm_error *err)
 {
-    struct buf list = { 0 }, text = { 0 }, path = { 0 };
+    struct buf list = {0}, text = {0}, path = {0};
     enum glm_status status = each_file(stage, settle_file, &list, err);
     buf_printf(&text, "{\n  \"digest\": \"%s\",\n%s  \"files\": {%s\n  }\n}\n", digest, about,
                buf_text(&list));

@@ -35,8 +35,8 @@ __attribute__((format(printf, 2, 3))) static double fail(struct parser *p, const
         va_start(args, format);
         vsnprintf(what, sizeof what, format, args);
         va_end(args);
-        p->status = glm_fail(p->err, GLM_EPLAN, "cannot evaluate '%s': %s at character %zu", p->text,
-                             what, (size_t)(p->at - p->text) + 1);
+        p->status = glm_fail(p->err, GLM_EPLAN, "cannot evaluate '%s': %s at character %zu",
+                             p->text, what, (size_t)(p->at - p->text) + 1);
     }
     return 0;
 }
@@ -91,9 +91,10 @@ static double variable(struct parser *p, const char *name)
         const char *letter, *word;
         double value;
     } rows[] = {
-        { "R", "rows", p->context->R },    { "O", "outs", p->context->O },
-        { "C", "context", p->context->C }, { "S", "streams", p->context->S },
-        { "T", "threads", p->context->T }, { "U", "experts", p->context->U },
+        {"R", "rows", p->context->R},    {"O", "outs", p->context->O},
+        {"C", "context", p->context->C}, {"S", "streams", p->context->S},
+        {"T", "threads", p->context->T}, {"U", "experts", p->context->U},
+        {"A", "act", p->context->A},
     };
     const struct glm_plan_param *param = find_param(p, name);
     if (param != NULL && param->text == NULL)
@@ -217,8 +218,12 @@ enum glm_status glm_expression_eval(const char *expression, const struct glm_pla
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err)
 {
-    struct parser p = { .text = expression, .at = expression, .params = params,
-                        .n_params = n_params, .context = context, .err = err };
+    struct parser p = {.text = expression,
+                       .at = expression,
+                       .params = params,
+                       .n_params = n_params,
+                       .context = context,
+                       .err = err};
     double v = parse_sum(&p);
     if (p.status == GLM_OK && peek(&p) != '\0')
         fail(&p, "unexpected '%.8s'", p.at);

@@ -25,17 +25,17 @@ struct form {
 };
 
 static const struct form forms[] = {
-    { "f32", 1, 1, { { PLANE_MATRIX, 4, 1 } } },
-    { "bf16", 1, 1, { { PLANE_MATRIX, 2, 1 } } },
-    { "bf16_t", 1, 1, { { PLANE_MATRIX, 2, 1 } } },
-    { "q4", 1, 64, { { PLANE_MATRIX, 1, 2 }, { PLANE_GROUPS, 2, 64 }, { PLANE_GROUPS, 2, 64 } } },
-    { "fp8", 1, 1, { { PLANE_MATRIX, 1, 1 }, { PLANE_GROUPS, 4, 128 } } },
+    {"f32", 1, 1, {{PLANE_MATRIX, 4, 1}}},
+    {"bf16", 1, 1, {{PLANE_MATRIX, 2, 1}}},
+    {"bf16_t", 1, 1, {{PLANE_MATRIX, 2, 1}}},
+    {"q4", 1, 64, {{PLANE_MATRIX, 1, 2}, {PLANE_GROUPS, 2, 64}, {PLANE_GROUPS, 2, 64}}},
+    {"fp8", 1, 1, {{PLANE_MATRIX, 1, 1}, {PLANE_GROUPS, 4, 128}}},
 };
 
 /* "exl3:4:mcg" → its rate, 0 when it is no EXL3 form. */
 static uint64_t exl3_bits(const char *form)
 {
-    static const char *const codebooks[] = { "mcg", "mul1", "3inst" };
+    static const char *const codebooks[] = {"mcg", "mul1", "3inst"};
     if (strncmp(form, "exl3:", 5) != 0 || form[5] < '1' || form[5] > '8' || form[6] != ':')
         return 0;
     for (size_t i = 0; i < sizeof codebooks / sizeof codebooks[0]; i++)
@@ -66,8 +66,8 @@ enum glm_status glm_form_layout(const char *form, uint64_t n_rows, uint64_t n_co
 {
     /* The trellis, then suh (inputs) and svh (outputs) in fp16. */
     const uint64_t bits = exl3_bits(form);
-    const struct form exl3 = { "exl3", 128, 128, { { PLANE_MATRIX, bits, 8 }, { PLANE_COLS, 2, 1 },
-                                                   { PLANE_ROWS, 2, 1 } } };
+    const struct form exl3 = {
+        "exl3", 128, 128, {{PLANE_MATRIX, bits, 8}, {PLANE_COLS, 2, 1}, {PLANE_ROWS, 2, 1}}};
     const struct form *f = bits > 0 ? &exl3 : NULL;
     for (size_t i = 0; f == NULL && i < sizeof forms / sizeof forms[0]; i++)
         if (strcmp(forms[i].name, form) == 0)
@@ -83,7 +83,7 @@ enum glm_status glm_form_layout(const char *form, uint64_t n_rows, uint64_t n_co
                         "cannot hold %" PRIu64 " x %" PRIu64 " as '%.64s': rows must be a multiple "
                         "of %" PRIu64 ", columns of %" PRIu64 ", neither above %" PRIu64,
                         n_rows, n_cols, form, f->rows_unit, f->cols_unit, MAX_DIMENSION);
-    struct glm_form_layout l = { 0 };
+    struct glm_form_layout l = {0};
     for (uint32_t i = 0; n_rows > 0 && n_cols > 0 && i < GLM_FORM_MAX_PLANES; i++) {
         if (f->planes[i].kind == PLANE_NONE)
             break;

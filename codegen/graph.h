@@ -35,6 +35,9 @@ enum glm_status glm_plan_build(const struct glm_cluster *c, uint32_t lane_i, con
                                struct arena *arena, struct diag_list *diags,
                                struct glm_plan ***plans, struct glm_error *err);
 
+/* Equal in all but the name: one build serves both. */
+bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_kernel *b);
+
 /* Device figures that prices are made of (reference/kernels.md 1). */
 struct glm_device_figures {
     double read_bytes_s;     /* streaming read bandwidth */
@@ -48,8 +51,12 @@ struct glm_device_figures {
 };
 struct glm_device_figures glm_gb10_figures(uint32_t world, enum glm_topology topology);
 
+/* read_bytes and write_bytes are memory traffic as the manifests state it; up to 64 rows of
+ * activations stay in the cache and do not count. weight_bytes (weights, and of stacked members
+ * the distinct ones touched) and state_bytes (per-stream rows, both ways) are what the executor
+ * counts too. */
 struct glm_price {
-    double read_bytes, write_bytes, ops, exl3_weights;
+    double read_bytes, write_bytes, weight_bytes, state_bytes, ops, exl3_weights;
     uint32_t n_kernels, n_exchanges;
     double exchange_bytes;
     double seconds;

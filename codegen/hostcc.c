@@ -27,11 +27,12 @@ extern char **environ;
 
 enum { MAX_WORDS = 128, VERSION_LIMIT_BYTES = 16 * 1024 };
 
-static const char *const host_targets[] = { "x86-64",    "x86-64-v2",  "x86-64-v3",
-                                            "x86-64-v4", "armv8-a",    "armv8.2-a" };
+static const char *const host_targets[] = {"x86-64",    "x86-64-v2", "x86-64-v3",
+                                           "x86-64-v4", "armv8-a",   "armv8.2-a"};
 
-static const char *const flags[] = { "-std=gnu17", "-O3", "-fPIC", "-shared", "-ffp-contract=off",
-                                     "-fno-math-errno", "-fno-trapping-math" };
+static const char *const flags[] = {
+    "-std=gnu17",        "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math"};
 
 const char *glm_host_target(void)
 {
@@ -110,7 +111,7 @@ static enum glm_status fill_argv(struct arena *arena, const char *target, const 
 
 static const char *join(struct arena *arena, const char *const *argv)
 {
-    struct buf b = { 0 };
+    struct buf b = {0};
     for (uint32_t i = 0; argv[i] != NULL; i++)
         buf_printf(&b, "%s%s", i == 0 ? "" : " ", argv[i]);
     const char *text = b.failed ? NULL : arena_strdup(arena, buf_text(&b));
@@ -124,7 +125,7 @@ static int spawn(pid_t *pid, const char *const *argv, posix_spawn_file_actions_t
     union {
         const char *const *in;
         char *const *out;
-    } cast = { argv };
+    } cast = {argv};
     return posix_spawnp(pid, argv[0], actions, NULL, cast.out, environ);
 }
 
@@ -152,8 +153,7 @@ static void read_version(int fd, char *text, size_t size)
 }
 
 static enum glm_status ask_version(struct arena *arena, const char *const *argv,
-                                   uint32_t n_compiler, const char **version,
-                                   struct glm_error *err)
+                                   uint32_t n_compiler, const char **version, struct glm_error *err)
 {
     const char *ask[MAX_WORDS + 1];
     memcpy(ask, argv, n_compiler * sizeof *argv);
@@ -200,8 +200,8 @@ enum glm_status glm_hostcc_init(const char *target, struct arena *arena, struct 
                         "cannot build kernels for target '%.32s': the host compiler builds "
                         "x86-64, x86-64-v2, x86-64-v3, x86-64-v4, armv8-a and armv8.2-a",
                         target);
-    struct glm_hostcc cc = { .target = arena_strdup(arena, target),
-                             .argv = ARENA_ARRAY(arena, MAX_WORDS + 1, const char *) };
+    struct glm_hostcc cc = {.target = arena_strdup(arena, target),
+                            .argv = ARENA_ARRAY(arena, MAX_WORDS + 1, const char *)};
     if (cc.target == NULL || cc.argv == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot build kernels: out of memory");
     uint32_t n_compiler = 0;

@@ -11,7 +11,7 @@
 void json_reader_init(struct json_reader *r, const char *subject, enum glm_status failure,
                       struct arena *arena, struct glm_error *err)
 {
-    *r = (struct json_reader){ .subject = subject, .failure = failure, .arena = arena, .err = err };
+    *r = (struct json_reader){.subject = subject, .failure = failure, .arena = arena, .err = err};
 }
 
 void json_fail(struct json_reader *r, const char *format, ...)
@@ -26,8 +26,8 @@ void json_fail(struct json_reader *r, const char *format, ...)
     if (r->path_len == 0)
         r->status = glm_fail(r->err, r->failure, "cannot read %s: %s", r->subject, text);
     else
-        r->status = glm_fail(r->err, r->failure, "cannot read %s: '%s' %s", r->subject, r->path,
-                             text);
+        r->status =
+            glm_fail(r->err, r->failure, "cannot read %s: '%s' %s", r->subject, r->path, text);
 }
 
 void json_no_memory(struct json_reader *r)
@@ -228,7 +228,7 @@ uint64_t json_item_u64(struct json_reader *r, const cJSON *item, uint64_t min, u
 int64_t json_item_i64(struct json_reader *r, const cJSON *item)
 {
     return whole_number(r, item, -JSON_MAX_INTEGER, JSON_MAX_INTEGER) ? (int64_t)item->valuedouble
-                                                                     : 0;
+                                                                      : 0;
 }
 
 static uint64_t u64_at(struct json_reader *r, const cJSON *item, const char *key, uint64_t min,

@@ -17,8 +17,8 @@ enum { JSON_MAX_DEPTH = 24, JSON_MAX_TEXT = 4096 };
 #define JSON_MAX_INTEGER 9007199254740992.0 /* 2^53: what a double holds exactly */
 
 struct json_reader {
-    const char *subject;    /* "manifest 'matmul'", first in every message */
-    enum glm_status status; /* GLM_OK until the first problem */
+    const char *subject;     /* "manifest 'matmul'", first in every message */
+    enum glm_status status;  /* GLM_OK until the first problem */
     enum glm_status failure; /* the class of every problem but memory */
     struct arena *arena;
     struct glm_error *err;
@@ -78,7 +78,8 @@ const char *json_item_text(struct json_reader *r, const cJSON *item);
 int64_t json_item_i64(struct json_reader *r, const cJSON *item);
 uint64_t json_item_u64(struct json_reader *r, const cJSON *item, uint64_t min, uint64_t max);
 
-/* n zeroed elements from the arena, or NULL after recording the lack of memory (n 0: never NULL). */
+/* n zeroed elements from the arena, or NULL after recording the lack of memory (n 0: never NULL).
+ */
 void *json_alloc(struct json_reader *r, uint32_t n, size_t size);
 #define JSON_ALLOC(r, n, type) ((type *)json_alloc((r), (n), sizeof(type)))
 

@@ -20,17 +20,18 @@ enum { MAX_INCLUDES = 32, MAX_JOBS = 64, MAX_LOG_BYTES = 1024 * 1024, SHOWN_LINE
 enum { SHOWN_BYTES = 640, POLL_NS = 1000000 };
 #define KERNEL_CACHE_FORMAT "glmctl host kernel 1"
 
-/* One object to be: kernel.c first, then the headers it reaches, in the order of their first use. */
+/* One object to be: kernel.c first, then the headers it reaches, in the order of their first use.
+ */
 struct object {
-    const char *kernel;   /* the first plan kernel that needs it */
+    const char *kernel; /* the first plan kernel that needs it */
     const char *template_name;
     struct glm_cache_file files[1 + MAX_INCLUDES];
     uint32_t n_files;
     char digest[65];
-    const char *entry;    /* folder in the cache */
-    const char *stage;    /* folder while it compiles */
-    const char *about;    /* members of params.json */
-    pid_t pid;            /* > 0: its compiler runs */
+    const char *entry; /* folder in the cache */
+    const char *stage; /* folder while it compiles */
+    const char *about; /* members of params.json */
+    pid_t pid;         /* > 0: its compiler runs */
     bool cached;
 };
 
@@ -118,16 +119,29 @@ static enum glm_status add_includes(const struct build *b, struct object *o)
     return GLM_OK;
 }
 
-static enum glm_status digest_object(const struct build *b, struct object *o)
+/* All that decides the object. Origins are comments and left out: the same matrix shape in two
+ * places of the model is one object, whose kernel.c names the origins of the first. */
+static enum glm_status digest_object(const struct build *b, const struct glm_manifest *m,
+                                     const struct glm_plan_kernel *k, struct object *o)
 {
-    struct buf all = { 0 };
-    buf_printf(&all, KERNEL_CACHE_FORMAT "\n%s\n%s\n%zu\n%s", b->cc.target, b->cc.command,
+    struct buf all = {0};
+    struct glm_plan_kernel bare = *k;
+    bare.params = ARENA_ARRAY(b->arena, (size_t)k->n_params + 1, struct glm_plan_param);
+    if (bare.params == NULL)
+        return no_memory(b);
+    for (uint32_t i = 0; i < k->n_params; i++) {
+        bare.params[i] = k->params[i];
+        bare.params[i].origin = NULL;
+    }
+    buf_printf(&all, KERNEL_CACHE_FORMAT "\n%s\n%s\n%zu\n%s\n", b->cc.target, b->cc.command,
                strlen(b->cc.version), b->cc.version);
-    for (uint32_t i = 0; i < o->n_files; i++) {
+    enum glm_status status = glm_kernel_emit(m, &bare, b->plan->act, &all, b->err);
+    for (uint32_t i = 1; i < o->n_files; i++) {
         buf_printf(&all, "\n%s %zu\n", o->files[i].name, o->files[i].len);
         buf_add(&all, o->files[i].text, o->files[i].len);
     }
-    enum glm_status status = all.failed ? no_memory(b) : GLM_OK;
+    if (status == GLM_OK && all.failed)
+        status = no_memory(b);
     if (status == GLM_OK)
         status = glm_sha256_hex(all.data, all.len, o->digest, b->err);
     buf_release(&all);
@@ -138,7 +152,7 @@ static enum glm_status digest_object(const struct build *b, struct object *o)
 static const char *describe(const struct build *b, const struct object *o,
                             const struct glm_plan_kernel *k)
 {
-    struct buf t = { 0 };
+    struct buf t = {0};
     const char *first_line = b->cc.version;
     buf_str(&t, "  \"template\": ");
     buf_json_string(&t, o->template_name, strlen(o->template_name));
@@ -168,8 +182,8 @@ static const char *describe(const struct build *b, const struct object *o,
 static enum glm_status emit_object(const struct build *b, const struct glm_manifest *m,
                                    const struct glm_plan_kernel *k, struct object *o)
 {
-    struct buf source = { 0 };
-    *o = (struct object){ .kernel = k->name, .template_name = m->name, .n_files = 1 };
+    struct buf source = {0};
+    *o = (struct object){.kernel = k->name, .template_name = m->name, .n_files = 1};
     enum glm_status status = glm_kernel_emit(m, k, b->plan->act, &source, b->err);
     if (status == GLM_OK) {
         o->files[0] = (struct glm_cache_file){
@@ -184,7 +198,7 @@ static enum glm_status emit_object(const struct build *b, const struct glm_manif
     if (status == GLM_OK)
         status = add_includes(b, o);
     if (status == GLM_OK)
-        status = digest_object(b, o);
+        status = digest_object(b, m, k, o);
     if (status != GLM_OK)
         return status;
     o->entry = arena_printf(b->arena, "%s/%s.%s", b->cache, m->name, o->digest);
@@ -192,8 +206,10 @@ static enum glm_status emit_object(const struct build *b, const struct glm_manif
     if (o->entry == NULL || o->about == NULL)
         return no_memory(b);
     if (strlen(o->entry) + sizeof "/kernel.so" > sizeof((struct glm_kernel_build *)0)->path)
-        return glm_fail(b->err, GLM_EKERNEL, "cannot build kernel '%s': the path '%.200s…' is too "
-                        "long: set GLM_CACHE_DIR to a shorter one", k->name, o->entry);
+        return glm_fail(b->err, GLM_EKERNEL,
+                        "cannot build kernel '%s': the path '%.200s…' is too "
+                        "long: set GLM_CACHE_DIR to a shorter one",
+                        k->name, o->entry);
     return GLM_OK;
 }
 
@@ -227,7 +243,7 @@ static enum glm_status collect(struct build *b)
 /* The first lines of the compiler's output, which name the template's own lines. */
 static enum glm_status compile_failed(const struct build *b, struct object *o, int wait_status)
 {
-    struct buf path = { 0 }, text = { 0 };
+    struct buf path = {0}, text = {0};
     const char *kept = arena_printf(b->arena, "%s.failed", o->entry);
     buf_printf(&path, "%s/kernel.log", o->stage);
     if (!path.failed)
@@ -271,7 +287,7 @@ static enum glm_status start(const struct build *b, struct object *o)
 /* Waits until one of our compilers ends; other children of the process are left alone. */
 static struct object *wait_one(const struct build *b, int *wait_status)
 {
-    const struct timespec pause = { .tv_nsec = POLL_NS };
+    const struct timespec pause = {.tv_nsec = POLL_NS};
     for (;;) {
         for (uint32_t i = 0; i < b->n_objects; i++) {
             struct object *o = &b->objects[i];
@@ -354,7 +370,7 @@ enum glm_status glm_kernels_build(const struct glm_plan *p, uint32_t n_jobs, str
                                   glm_build_progress progress, void *context,
                                   struct glm_kernel_build **builds, struct glm_error *err)
 {
-    struct build b = { .plan = p, .arena = arena, .err = err };
+    struct build b = {.plan = p, .arena = arena, .err = err};
     /* One spare: the candidate that turns out to be a kernel met before. */
     b.objects = ARENA_ARRAY(arena, (size_t)p->n_kernels + 1, struct object);
     b.object_of = ARENA_ARRAY(arena, (size_t)p->n_kernels + 1, uint32_t);
@@ -390,8 +406,9 @@ enum glm_status glm_kernel_verify(const char *path, const char *digest, struct g
     enum glm_status status = glm_cache_check(entry, digest, &usable, err);
     if (status != GLM_OK || usable)
         return status;
-    status = glm_fail(err, GLM_EKERNEL,
-                      "cannot load kernel '%s': its files do not have their recorded digests", path);
+    status =
+        glm_fail(err, GLM_EKERNEL,
+                 "cannot load kernel '%s': its files do not have their recorded digests", path);
     glm_error_hint(err, "build it again: glmctl apply");
     return status;
 }

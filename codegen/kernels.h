@@ -2,7 +2,8 @@
 /* Kernels of a plan: source emission, the host compiler, the on-disk cache.
  * A cache entry is a folder TEMPLATE.<digest>/ of kernel.c, the headers it includes, kernel.so,
  * kernel.log and params.json (what it was made from, and the digests of the files); <digest>
- * covers source, headers, command line, target and compiler version (design 5). */
+ * covers source (origins, which are comments, left out), headers, command line, target and compiler
+ * version (design 5). */
 #ifndef GLM_CODEGEN_KERNELS_H
 #define GLM_CODEGEN_KERNELS_H
 
@@ -16,10 +17,10 @@ enum glm_status glm_kernel_emit(const struct glm_manifest *m, const struct glm_p
                                 const char *act, struct buf *out, struct glm_error *err);
 
 struct glm_kernel_build {
-    const char *name;    /* the plan's kernel */
+    const char *name; /* the plan's kernel */
     char digest[65];
-    char path[512];      /* kernel.so in the cache */
-    bool compiled;       /* false: it was in the cache */
+    char path[512]; /* kernel.so in the cache */
+    bool compiled;  /* false: it was in the cache */
 };
 
 /* done of total after each compiler's end; total: the objects that the cache lacked (no call when

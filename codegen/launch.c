@@ -32,8 +32,10 @@ static void add_rank(struct buf *b, const struct glm_launch_rank *k, const char 
     add_text(b, ", ", "control", k->control);
     add_text(b, ", ", "plan_file", k->plan_file);
     add_text(b, ", ", "plan_digest", k->plan_digest);
-    buf_printf(b, ", \"threads\": %u, \"memory_bytes\": %" PRIu64 ", \"reserve_bytes\": %" PRIu64
-               ", \"kernels\": [", k->threads, k->memory_bytes, k->reserve_bytes);
+    buf_printf(b,
+               ", \"threads\": %u, \"memory_bytes\": %" PRIu64 ", \"reserve_bytes\": %" PRIu64
+               ", \"kernels\": [",
+               k->threads, k->memory_bytes, k->reserve_bytes);
     for (uint32_t i = 0; i < k->n_kernels; i++) {
         buf_printf(b, "%s\n%s      {", i == 0 ? "" : ",", indent);
         add_text(b, "", "path", k->kernel_paths[i]);
@@ -89,7 +91,7 @@ enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *ou
 
 static void read_kernels(struct json_reader *r, const cJSON *object, struct glm_launch_rank *k)
 {
-    static const char *const keys[] = { "path", "digest", NULL };
+    static const char *const keys[] = {"path", "digest", NULL};
     const cJSON *list = json_list(r, object, "kernels", PLAN_MAX_KERNELS, true, &k->n_kernels);
     k->kernel_paths = JSON_ALLOC(r, k->n_kernels, const char *);
     k->kernel_digests = JSON_ALLOC(r, k->n_kernels, const char *);
@@ -116,9 +118,9 @@ static bool plain_file(const char *name)
 
 static void read_rank(struct json_reader *r, const cJSON *item, struct glm_launch_rank *k)
 {
-    static const char *const keys[] = { "node",    "host",         "control",       "plan_file",
-                                        "plan_digest", "threads",  "memory_bytes",  "reserve_bytes",
-                                        "kernels", NULL };
+    static const char *const keys[] = {"node",        "host",    "control",      "plan_file",
+                                       "plan_digest", "threads", "memory_bytes", "reserve_bytes",
+                                       "kernels",     NULL};
     if (!json_object(r, item, keys))
         return;
     k->node = json_text(r, item, "node");
@@ -175,13 +177,28 @@ static void read_spec(struct json_reader *r, const cJSON *tree, struct glm_launc
 
 static void read_launch(struct json_reader *r, const cJSON *tree, struct glm_launch_file *l)
 {
-    static const char *const keys[] = {
-        "format_version", "cluster",     "lane",        "spec_path",         "spec_text",
-        "spec_digest",    "set_digest",  "binary_digest", "target",          "checkpoint",
-        "checkpoint_digest", "transport", "listen_host", "listen_port",      "served_name",
-        "api_key_file",   "max_tokens",  "max_body_bytes", "thinking",       "effort",
-        "ranks",          NULL
-    };
+    static const char *const keys[] = {"format_version",
+                                       "cluster",
+                                       "lane",
+                                       "spec_path",
+                                       "spec_text",
+                                       "spec_digest",
+                                       "set_digest",
+                                       "binary_digest",
+                                       "target",
+                                       "checkpoint",
+                                       "checkpoint_digest",
+                                       "transport",
+                                       "listen_host",
+                                       "listen_port",
+                                       "served_name",
+                                       "api_key_file",
+                                       "max_tokens",
+                                       "max_body_bytes",
+                                       "thinking",
+                                       "effort",
+                                       "ranks",
+                                       NULL};
     if (!json_object(r, tree, keys))
         return;
     l->format_version = (uint32_t)json_u64(r, tree, "format_version", LAUNCH_FORMAT, LAUNCH_FORMAT);
@@ -235,21 +252,21 @@ enum glm_status glm_launch_read(const char *json, size_t len, struct arena *aren
 
 /* ---- saved plans ---- */
 
-/* A plan's text inside the saved plan, without its last newline. */
-enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
-                                     struct glm_plan *const *plans, struct buf *out,
-                                     struct glm_error *err)
+/* All of the file; its digest covers the same bytes with an empty digest. */
+static enum glm_status add_saved(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                 const char *digest, struct buf *out, struct glm_error *err)
 {
     enum glm_status status = GLM_OK;
-    buf_printf(out, "{\n\"format_version\": %d,\n\"launch\": ", LAUNCH_FORMAT);
+    buf_printf(out, "{\n\"format_version\": %d,\n\"digest\": \"%s\",\n\"launch\": ", LAUNCH_FORMAT,
+               digest);
     add_launch(out, l, "");
     buf_str(out, ",\n\"plans\": [");
     for (uint32_t i = 0; status == GLM_OK && i < l->n_ranks; i++) {
-        struct buf text = { 0 };
+        struct buf text = {0};
         status = glm_plan_write(plans[i], &text, err);
         buf_str(out, i == 0 ? "\n" : ",\n");
         if (status == GLM_OK)
-            buf_add(out, text.data, text.len - 1);
+            buf_add(out, text.data, text.len - 1); /* without its last newline */
         buf_release(&text);
     }
     buf_str(out, "\n]\n}\n");
@@ -258,9 +275,28 @@ enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
     return status;
 }
 
+static enum glm_status saved_digest(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                    char digest[65], struct glm_error *err)
+{
+    struct buf text = {0};
+    enum glm_status status = add_saved(l, plans, "", &text, err);
+    if (status == GLM_OK)
+        status = glm_sha256_hex(text.data, text.len, digest, err);
+    buf_release(&text);
+    return status;
+}
+
+enum glm_status glm_saved_plan_write(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                     struct buf *out, struct glm_error *err)
+{
+    char digest[65];
+    enum glm_status status = saved_digest(l, plans, digest, err);
+    return status == GLM_OK ? add_saved(l, plans, digest, out, err) : status;
+}
+
 /* The set's digest and each rank's must be those the launch document names. */
 static enum glm_status check_digests(const struct glm_launch_file *l, struct glm_plan *const *plans,
-                                     struct glm_error *err)
+                                     const char *whole, struct glm_error *err)
 {
     char digest[65];
     for (uint32_t i = 0; i < l->n_ranks; i++) {
@@ -288,16 +324,24 @@ static enum glm_status check_digests(const struct glm_launch_file *l, struct glm
                             "it was made with %.12s…: it was changed",
                             i, digest, l->ranks[i].plan_digest);
     }
+    if (status == GLM_OK)
+        status = saved_digest(l, plans, digest, err);
+    if (status == GLM_OK && strcmp(digest, whole) != 0)
+        return glm_fail(err, GLM_EPLAN,
+                        "cannot use the saved plan: it has the digest %.12s…, it was made with "
+                        "%.12s…: it was changed",
+                        digest, whole);
     return status;
 }
 
-static enum glm_status read_saved(struct json_reader *r, const cJSON *tree,
+static enum glm_status read_saved(struct json_reader *r, const cJSON *tree, char digest[65],
                                   struct glm_launch_file **launch, struct glm_plan ***plans)
 {
-    static const char *const keys[] = { "format_version", "launch", "plans", NULL };
+    static const char *const keys[] = {"format_version", "digest", "launch", "plans", NULL};
     if (!json_object(r, tree, keys))
         return r->status;
     json_u64(r, tree, "format_version", LAUNCH_FORMAT, LAUNCH_FORMAT);
+    json_digest(r, tree, "digest", false, digest);
     const cJSON *item = json_get(r, tree, "launch", true);
     if (!json_ok(r))
         return r->status;
@@ -327,14 +371,15 @@ enum glm_status glm_saved_plan_read(const char *json, size_t len, struct arena *
     struct json_reader r;
     struct glm_launch_file *l = NULL;
     struct glm_plan **list = NULL;
+    char digest[65] = "";
     json_reader_init(&r, "the saved plan", GLM_EPLAN, arena, err);
     cJSON *tree = json_parse(&r, json, len, SAVED_MAX_BYTES);
     if (tree == NULL)
         return r.status;
-    enum glm_status status = read_saved(&r, tree, &l, &list);
+    enum glm_status status = read_saved(&r, tree, digest, &l, &list);
     cJSON_Delete(tree);
     if (status == GLM_OK)
-        status = check_digests(l, list, err);
+        status = check_digests(l, list, digest, err);
     if (status != GLM_OK)
         return status;
     *launch = l;

@@ -18,9 +18,9 @@
 
 enum { MANIFEST_MAX_BYTES = 256 * 1024, MANIFEST_MAX_PARAMS = 48, MAX_SPILL_BYTES = 65536 };
 
-static const char *const dtypes[] = { "act", "f32", "bf16", "i32", "form", "state", "any", NULL };
-static const char *const directions[] = { "in", "out", "inout", NULL };
-static const char *const types[] = { "int", "float", "word", NULL };
+static const char *const dtypes[] = {"act", "f32", "bf16", "i32", "form", "state", "any", NULL};
+static const char *const directions[] = {"in", "out", "inout", NULL};
+static const char *const types[] = {"int", "float", "word", NULL};
 
 static bool listed(const char *const *list, const char *text)
 {
@@ -72,7 +72,7 @@ static bool take_number(const char **p, double *v)
 static bool next_range(const char **p, struct value_range *range)
 {
     const char *at = *p;
-    *range = (struct value_range){ 0 };
+    *range = (struct value_range){0};
     if (!take_number(&at, &range->low))
         return false;
     range->high = range->low;
@@ -157,7 +157,7 @@ static bool word_allowed(const char *values, const char *word)
 
 static void parse_arg(struct json_reader *r, const cJSON *item, struct glm_manifest *m, uint32_t i)
 {
-    static const char *const keys[] = { "name", "dtype", "direction", "shape", "optional", NULL };
+    static const char *const keys[] = {"name", "dtype", "direction", "shape", "optional", NULL};
     struct glm_manifest_arg *a = &m->args[i];
     if (!json_object(r, item, keys))
         return;
@@ -173,7 +173,8 @@ static void parse_arg(struct json_reader *r, const cJSON *item, struct glm_manif
     if (!lower_name(a->name))
         json_fail(r, "has the name '%.64s', not a-z 0-9 _", a->name);
     if (!listed(dtypes, a->dtype))
-        json_fail(r, "has the dtype '%.64s', not act, f32, bf16, i32, form, state or any", a->dtype);
+        json_fail(r, "has the dtype '%.64s', not act, f32, bf16, i32, form, state or any",
+                  a->dtype);
     if (!listed(directions, a->direction))
         json_fail(r, "has the direction '%.64s', not in, out or inout", a->direction);
     for (uint32_t j = 0; j < i; j++)
@@ -184,7 +185,7 @@ static void parse_arg(struct json_reader *r, const cJSON *item, struct glm_manif
 static void parse_param(struct json_reader *r, const cJSON *item, struct glm_manifest *m,
                         uint32_t i)
 {
-    static const char *const keys[] = { "name", "type", "values", "help", NULL };
+    static const char *const keys[] = {"name", "type", "values", "help", NULL};
     struct glm_manifest_param *p = &m->params[i];
     if (!json_object(r, item, keys))
         return;
@@ -239,11 +240,12 @@ static void parse_params(struct json_reader *r, const cJSON *tree, struct glm_ma
 static void sample_param(struct json_reader *r, const struct glm_manifest_param *p,
                          struct glm_plan_param *out)
 {
-    struct value_range range = { .low = 1 };
+    struct value_range range = {.low = 1};
     const char *values = p->values;
-    *out = (struct glm_plan_param){ .name = p->name, .origin = "" };
+    *out = (struct glm_plan_param){.name = p->name, .origin = ""};
     if (strcmp(p->type, "word") == 0) {
-        out->text = *values == '\0' ? "word" : arena_strndup(r->arena, values, strcspn(values, "|"));
+        out->text =
+            *values == '\0' ? "word" : arena_strndup(r->arena, values, strcspn(values, "|"));
         if (out->text == NULL)
             json_no_memory(r);
         return;
@@ -264,15 +266,14 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 {
     const struct {
         const char *key, *text;
-    } rows[] = { { "scratch", m->scratch }, { "read", m->read }, { "write", m->write },
-                 { "ops", m->ops } };
-    const struct glm_cost_context ones = { 1, 1, 1, 1, 1, 1 };
+    } rows[] = {{"scratch", m->scratch}, {"read", m->read}, {"write", m->write}, {"ops", m->ops}};
+    const struct glm_cost_context ones = {1, 1, 1, 1, 1, 1, 1};
     struct glm_plan_param *params = JSON_ALLOC(r, m->n_params, struct glm_plan_param);
     for (uint32_t i = 0; json_ok(r) && i < m->n_params; i++)
         sample_param(r, &m->params[i], &params[i]);
     for (size_t i = 0; json_ok(r) && i < sizeof rows / sizeof rows[0]; i++) {
         double value;
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         if (glm_expression_eval(rows[i].text, params, m->n_params, &ones, &value, &why) != GLM_OK)
             json_fail(r, "has '%s': %s", rows[i].key, why.message);
     }
@@ -281,10 +282,9 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 static void parse_tree(struct json_reader *r, const char *name, const cJSON *tree,
                        struct glm_manifest *m)
 {
-    static const char *const keys[] = { "name",      "help",   "args",      "params",
-                                        "scratch",   "read",   "write",     "ops",
-                                        "reduction", "oracle", "tolerance", "spill_limit_bytes",
-                                        NULL };
+    static const char *const keys[] = {
+        "name", "help",      "args",   "params",    "scratch",           "read", "write",
+        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", NULL};
     if (!json_object(r, tree, keys))
         return;
     m->name = json_text(r, tree, "name");
@@ -313,7 +313,7 @@ enum glm_status glm_manifest_parse(const char *name, const char *json, size_t le
 {
     char subject[128];
     struct json_reader r;
-    struct glm_manifest m = { 0 };
+    struct glm_manifest m = {0};
     snprintf(subject, sizeof subject, "manifest '%.96s'", name);
     json_reader_init(&r, subject, GLM_EPLAN, arena, err);
     cJSON *tree = json_parse(&r, json, len, MANIFEST_MAX_BYTES);

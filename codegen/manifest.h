@@ -26,7 +26,7 @@ struct glm_manifest_arg {
 
 struct glm_manifest_param {
     const char *name;
-    const char *type;   /* "int", "float", "word" */
+    const char *type; /* "int", "float", "word" */
     /* int, float: numbers and ranges between commas: "1..65536", "128,256", for int also
      * "64..65536/64" (multiples of 64); word: "bf16|q4|fp8"; "" = any */
     const char *values;
@@ -40,9 +40,9 @@ struct glm_manifest {
     uint32_t n_args;
     struct glm_manifest_param *params;
     uint32_t n_params;
-    const char *scratch;   /* expression: bytes; variables below */
+    const char *scratch;            /* expression: bytes; variables below */
     const char *read, *write, *ops; /* expressions: bytes and operations of one launch */
-    const char *reduction; /* the fixed order of its sums, in words */
+    const char *reduction;          /* the fixed order of its sums, in words */
     const char *oracle;
     double tolerance;
     uint32_t spill_limit_bytes;
@@ -63,17 +63,19 @@ const char *glm_template_source(const char *file, size_t *len);
 
 /* Run-time values that cost and scratch expressions may name beside the kernel's parameters. */
 struct glm_cost_context {
-    double R;   /* rows of the round */
-    double O;   /* wanted logits rows */
-    double C;   /* context tokens of a row, mean */
-    double S;   /* streams of the round */
-    double T;   /* threads of the rank */
-    double U;   /* distinct experts that the rows touch */
+    double R; /* rows of the round */
+    double O; /* wanted logits rows */
+    double C; /* context tokens of a row, mean */
+    double S; /* streams of the round */
+    double T; /* threads of the rank */
+    double U; /* distinct experts that the rows touch */
+    double A; /* bytes of a stored activation; costs alone name it, scratch does not */
 };
 /* Evaluates + - * / min max ceil floor and parentheses over numbers, int and float parameters and
- * the variables above, also called rows, outs, context, streams, threads and experts: a parameter
- * C hides the variable C but not `context`. `is(FORM, q4)` is 1 when the word parameter FORM is q4,
- * else 0. Errors: GLM_EPLAN naming the expression and place; a result that is not finite is one. */
+ * the variables above, also called rows, outs, context, streams, threads, experts and act: a
+ * parameter C hides the variable C but not `context`. `is(FORM, q4)` is 1 when the word parameter
+ * FORM is q4, else 0. Errors: GLM_EPLAN naming the expression and place; a result that is not
+ * finite is one. */
 enum glm_status glm_expression_eval(const char *expression, const struct glm_plan_param *params,
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err);

@@ -31,8 +31,8 @@ struct glm_plan_part {
  * f32, bf16, bf16_t (each part transposed), q4, fp8, and exl3 with rate and codebook, spelled as
  * the stored form is: "exl3:4:mcg". */
 struct glm_plan_weight {
-    const char *name;        /* "layers.{L}.kda.in" */
-    const uint32_t *layers;  /* values of {L}; n_layers 0: no placeholder */
+    const char *name;       /* "layers.{L}.kda.in" */
+    const uint32_t *layers; /* values of {L}; n_layers 0: no placeholder */
     uint32_t n_layers;
     uint32_t n_members;      /* stacked members {E}; 1 when there is none */
     const char *stored;      /* "bf16", "f32", "exl3:4:mcg" */
@@ -51,14 +51,14 @@ enum glm_state_unit { GLM_UNIT_TOKEN, GLM_UNIT_POOL, GLM_UNIT_STREAM, GLM_UNIT_R
  *   stream  (slot * versions + version) * row_bytes
  *   ring    (slot * ring + position % ring) * row_bytes */
 struct glm_plan_state {
-    const char *name;        /* "layers.{L}.latent" */
+    const char *name; /* "layers.{L}.latent" */
     const uint32_t *layers;
     uint32_t n_layers;
     enum glm_state_unit unit;
-    uint32_t per;            /* pool: tokens a row (4) */
-    uint32_t ring;           /* ring: rows */
-    uint32_t keep;           /* ring: rows before the context's end that still matter */
-    uint32_t versions;       /* stream: 1, or 2 when a round writes beside the committed version */
+    uint32_t per;      /* pool: tokens a row (4) */
+    uint32_t ring;     /* ring: rows */
+    uint32_t keep;     /* ring: rows before the context's end that still matter */
+    uint32_t versions; /* stream: 1, or 2 when a round writes beside the committed version */
     uint64_t row_bytes;
     const char *dtype;       /* "f32", "bf16", "fp8" */
     bool split;              /* each rank holds its own share; else every rank holds all */
@@ -85,18 +85,24 @@ struct glm_plan_arena {
 struct glm_plan_param {
     const char *name;
     int64_t value;
-    const char *text;  /* set for float and word parameters; then value is unused */
+    const char *text;   /* set for float and word parameters; then value is unused */
     const char *origin; /* where it comes from, for the emitted comment: "model.d_hidden" */
 };
 
 struct glm_plan_kernel {
-    const char *name;  /* unique in the plan: "mm.kda.in" */
+    const char *name; /* unique in the plan: "mm.kda.in" */
     const char *template_name;
     struct glm_plan_param *params;
     uint32_t n_params;
 };
 
-enum glm_step_kind { GLM_STEP_KERNEL, GLM_STEP_SUM, GLM_STEP_GATHER, GLM_STEP_BLOCK, GLM_STEP_MARK };
+enum glm_step_kind {
+    GLM_STEP_KERNEL,
+    GLM_STEP_SUM,
+    GLM_STEP_GATHER,
+    GLM_STEP_BLOCK,
+    GLM_STEP_MARK
+};
 
 /* One step. kernel: args by the manifest's names, each "NAME" or "BUFFER+COLUMN" or "-" (null).
  * sum: adds `from` of all ranks in rank order into `to`, fp32. gather: `to` = ranks' `from` in
@@ -134,16 +140,16 @@ struct glm_plan_program {
 
 struct glm_plan_limits {
     uint32_t n_streams;
-    uint32_t n_slots;        /* streams + kept states */
+    uint32_t n_slots; /* streams + kept states */
     uint32_t window_tokens;
-    uint64_t pool_tokens;    /* multiple of 2048 */
-    uint32_t verify_rows;    /* of a stream in a round */
-    uint32_t prefill_rows;   /* multiple of 64 */
+    uint64_t pool_tokens;  /* multiple of 2048 */
+    uint32_t verify_rows;  /* of a stream in a round */
+    uint32_t prefill_rows; /* multiple of 64 */
 };
 
 struct glm_plan_memory {
-    const char *part; /* "experts", "dense", "head", "embedding", "other weights", "pool", "streams",
-                         "decode buffers", "prefill buffers", "scratch" */
+    const char *part; /* "experts", "dense", "head", "embedding", "other weights", "pool",
+                         "streams", "decode buffers", "prefill buffers", "scratch" */
     uint64_t bytes;
 };
 
@@ -152,8 +158,8 @@ struct glm_plan {
     char set_digest[65]; /* SHA-256 over all rank plans of the set with this field empty */
     const char *model;   /* its name, for people */
     uint32_t rank, world;
-    const char *target;  /* "x86-64-v3", "x86-64-v4", "armv8.2-a", "sm_121a", … */
-    const char *act;     /* "f32" or "bf16" */
+    const char *target; /* "x86-64-v3", "x86-64-v4", "armv8.2-a", "sm_121a", … */
+    const char *act;    /* "f32" or "bf16" */
     uint32_t d_vocab;
     uint32_t n_valid_ids; /* ids a draw may return: those below this */
     const uint32_t *end_ids;

@@ -52,7 +52,7 @@ static int missing_layer(const struct layer_set *part, const struct layer_set *w
 
 static struct layer_set layers_of(const uint32_t *layers, uint32_t n)
 {
-    struct layer_set set = { { 0 } };
+    struct layer_set set = {{0}};
     for (uint32_t i = 0; i < n; i++)
         add_layer(&set, layers[i]);
     return set;
@@ -86,8 +86,8 @@ static int compare_objects(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static const char *const section_of[] = { [OBJECT_WEIGHT] = "weights", [OBJECT_STATE] = "states",
-                                          [OBJECT_BUFFER] = "buffers" };
+static const char *const section_of[] = {
+    [OBJECT_WEIGHT] = "weights", [OBJECT_STATE] = "states", [OBJECT_BUFFER] = "buffers"};
 
 static void collect_objects(struct checker *c)
 {
@@ -97,11 +97,11 @@ static void collect_objects(struct checker *c)
     if (c->objects == NULL)
         return;
     for (uint32_t i = 0; i < p->n_weights; i++)
-        c->objects[n++] = (struct object){ p->weights[i].name, OBJECT_WEIGHT, i };
+        c->objects[n++] = (struct object){p->weights[i].name, OBJECT_WEIGHT, i};
     for (uint32_t i = 0; i < p->n_states; i++)
-        c->objects[n++] = (struct object){ p->states[i].name, OBJECT_STATE, i };
+        c->objects[n++] = (struct object){p->states[i].name, OBJECT_STATE, i};
     for (uint32_t i = 0; i < p->n_buffers; i++)
-        c->objects[n++] = (struct object){ p->buffers[i].name, OBJECT_BUFFER, i };
+        c->objects[n++] = (struct object){p->buffers[i].name, OBJECT_BUFFER, i};
     c->n_objects = n;
     if (n > 1)
         qsort(c->objects, n, sizeof *c->objects, compare_objects);
@@ -114,7 +114,7 @@ static void collect_objects(struct checker *c)
 
 static const struct object *find_object(const struct checker *c, const char *name)
 {
-    const struct object key = { .name = name };
+    const struct object key = {.name = name};
     return c->n_objects == 0 ? NULL
                              : bsearch(&key, c->objects, c->n_objects, sizeof key, compare_objects);
 }
@@ -127,11 +127,13 @@ static void check_slice(struct json_reader *r, const char *key, const struct glm
     size_t mark = json_enter(r, key);
     uint64_t last, end;
     if (s->groups > 1 && s->stride < s->take)
-        json_fail(r, "has groups of %" PRIu64 " every %" PRIu64 ": they overlap", s->take, s->stride);
+        json_fail(r, "has groups of %" PRIu64 " every %" PRIu64 ": they overlap", s->take,
+                  s->stride);
     else if (__builtin_mul_overflow(s->groups - 1, s->stride, &last) ||
              __builtin_add_overflow(last, s->first + s->take, &end) || end > n)
         json_fail(r, "ends behind the tensor's %" PRIu64, n);
-    else if (s->first % unit != 0 || s->take % unit != 0 || (s->groups > 1 && s->stride % unit != 0))
+    else if (s->first % unit != 0 || s->take % unit != 0 ||
+             (s->groups > 1 && s->stride % unit != 0))
         json_fail(r, "does not lie on multiples of %" PRIu64, unit);
     json_leave(r, mark);
 }
@@ -153,8 +155,10 @@ static void check_parts(struct json_reader *r, const struct glm_plan_weight *w)
         bool members = strstr(p->tensor, "{E}") != NULL;
         bool layers = strstr(p->tensor, "{L}") != NULL;
         if (p->tensor[0] == '\0' || (w->n_members > 1 && !members) || layers != (w->n_layers > 0))
-            json_fail(r, "has the tensor '%.96s': it must have {E} for several members, {L} for "
-                      "layers", p->tensor);
+            json_fail(r,
+                      "has the tensor '%.96s': it must have {E} for several members, {L} for "
+                      "layers",
+                      p->tensor);
         json_leave(r, inner);
     }
     json_leave(r, mark);
@@ -180,14 +184,15 @@ static void check_weight(struct json_reader *r, const struct glm_plan_weight *w,
     if (json_ok(r) && w->n_parts == 0)
         json_fail(r, "has no parts");
     check_parts(r, w);
-    struct glm_error why = { 0 };
+    struct glm_error why = {0};
     uint64_t bytes = 0, copies = w->n_layers == 0 ? 1 : w->n_layers;
     if (json_ok(r) && glm_form_bytes(w->form, w->n_rows, w->n_cols, &bytes, &why) != GLM_OK)
         json_fail(r, "has a form it cannot have: %s", why.message);
     if (json_ok(r) && (__builtin_mul_overflow(bytes, w->n_members, &bytes) || bytes != w->bytes))
         json_fail(r, "has %" PRIu64 " bytes, its form gives %" PRIu64, w->bytes, bytes);
-    if (json_ok(r) && (__builtin_mul_overflow(bytes, copies, &bytes) ||
-                       __builtin_add_overflow(*total, bytes, total) || *total > PLAN_MAX_TOTAL_BYTES))
+    if (json_ok(r) &&
+        (__builtin_mul_overflow(bytes, copies, &bytes) ||
+         __builtin_add_overflow(*total, bytes, total) || *total > PLAN_MAX_TOTAL_BYTES))
         json_fail(r, "brings the weights over %" PRIu64 " bytes", PLAN_MAX_TOTAL_BYTES);
 }
 
@@ -200,8 +205,10 @@ static void check_unit(struct json_reader *r, const struct glm_plan_state *s)
         json_fail(r, "has 'per' %u: a pool has a divisor of %d, other units none", s->per,
                   GLM_EXTENT_ROWS);
     else if (ring != (s->ring > 0) || s->keep > s->ring || (!ring && s->keep > 0))
-        json_fail(r, "has 'ring' %u and 'keep' %u: a ring has rows and keeps at most those, other "
-                  "units have neither", s->ring, s->keep);
+        json_fail(r,
+                  "has 'ring' %u and 'keep' %u: a ring has rows and keeps at most those, other "
+                  "units have neither",
+                  s->ring, s->keep);
     else if (s->versions != 1 && s->unit != GLM_UNIT_STREAM)
         json_fail(r, "has %u versions: only a stream's state has 2", s->versions);
 }
@@ -226,7 +233,7 @@ static void check_state(struct checker *c, const struct glm_plan_state *s, uint6
     check_rollback(c, s);
     if (!json_ok(r))
         return;
-    uint64_t rows = s->unit == GLM_UNIT_TOKEN ? l->pool_tokens
+    uint64_t rows = s->unit == GLM_UNIT_TOKEN  ? l->pool_tokens
                     : s->unit == GLM_UNIT_POOL ? l->pool_tokens / s->per
                     : s->unit == GLM_UNIT_RING ? (uint64_t)l->n_slots * s->ring
                                                : (uint64_t)l->n_slots * s->versions;
@@ -238,6 +245,23 @@ static void check_state(struct checker *c, const struct glm_plan_state *s, uint6
 }
 
 /* ---- steps ---- */
+
+/* A name that is a buffer of its own for each layer the block is called with. */
+static void check_bound_buffers(struct checker *c, const char *name, uint32_t in_block)
+{
+    const char *place = strstr(name, "{L}");
+    const struct layer_set *layers = &c->block_layers[in_block];
+    for (uint32_t layer = 0; json_ok(c->r) && layer < GLM_MAX_LAYERS; layer++) {
+        char bound[PLAN_MAX_NAME + 16];
+        if ((layers->bits[layer / 64] >> layer % 64 & 1) == 0)
+            continue;
+        snprintf(bound, sizeof bound, "%.*s%u%s", (int)(place - name), name, layer, place + 3);
+        const struct object *o = find_object(c, bound);
+        if (o == NULL || o->kind != OBJECT_BUFFER)
+            json_fail(c->r, "names '%s', which is no weight, state or buffer for layer %u", name,
+                      layer);
+    }
+}
 
 /* "-", "NAME" or "NAME+COLUMN". in_block: the block's index, or UINT32_MAX in a program. */
 static void check_arg(struct checker *c, const struct glm_plan_arg *a, uint32_t in_block)
@@ -255,6 +279,10 @@ static void check_arg(struct checker *c, const struct glm_plan_arg *a, uint32_t 
     memcpy(name, a->value, len);
     name[len] = '\0';
     const struct object *o = find_object(c, name);
+    if (o == NULL && strstr(name, "{L}") != NULL && in_block != UINT32_MAX && plus == NULL) {
+        check_bound_buffers(c, name, in_block);
+        return;
+    }
     if (o == NULL) {
         json_fail(r, "names '%s', which is no weight, state or buffer", name);
         return;
@@ -308,9 +336,12 @@ static void check_exchange(struct checker *c, const struct glm_plan_step *s)
         json_fail(c->r, "names '%.64s' and '%.64s', not two buffers", s->from, s->to);
     else if (strcmp(from->dtype, to->dtype) != 0 || from->per != to->per)
         json_fail(c->r, "joins '%s' and '%s', whose 'dtype' or 'per' differ", s->from, s->to);
-    else if (s->kind == GLM_STEP_SUM && (strcmp(from->dtype, "f32") != 0 || from->n_cols != to->n_cols))
-        json_fail(c->r, "sums '%s' (%s, %" PRIu64 " columns) into '%s' (%" PRIu64 "): not fp32 of "
-                  "equal shape", s->from, from->dtype, from->n_cols, s->to, to->n_cols);
+    else if (s->kind == GLM_STEP_SUM &&
+             (strcmp(from->dtype, "f32") != 0 || from->n_cols != to->n_cols))
+        json_fail(c->r,
+                  "sums '%s' (%s, %" PRIu64 " columns) into '%s' (%" PRIu64 "): not fp32 of "
+                  "equal shape",
+                  s->from, from->dtype, from->n_cols, s->to, to->n_cols);
     else if (s->kind == GLM_STEP_GATHER && to->n_cols < from->n_cols)
         json_fail(c->r, "gathers '%s' (%" PRIu64 " columns) into '%s' (%" PRIu64 ")", s->from,
                   from->n_cols, s->to, to->n_cols);
@@ -360,8 +391,10 @@ static void count_calls(struct checker *c)
                 continue;
             const struct glm_plan_block *b = glm_plan_block(p, s->name);
             if (b == NULL) {
-                json_fail(c->r, "'programs[%u].steps[%u]' calls the block '%.64s', which is not "
-                          "there", i, j, s->name);
+                json_fail(c->r,
+                          "'programs[%u].steps[%u]' calls the block '%.64s', which is not "
+                          "there",
+                          i, j, s->name);
                 return;
             }
             n_run += b->n_steps;
@@ -440,27 +473,26 @@ static void check_head(struct json_reader *r, const struct glm_plan *p)
 }
 
 /* Runs `check(entry i)` at its place. */
-#define EACH(r, section, n, call)                                                                  \
-    do {                                                                                           \
-        size_t mark_ = json_enter((r), section);                                                   \
-        for (uint32_t i = 0; json_ok(r) && i < (n); i++) {                                         \
-            size_t inner_ = json_enter_item((r), i);                                               \
-            call;                                                                                  \
-            json_leave((r), inner_);                                                               \
-        }                                                                                          \
-        json_leave((r), mark_);                                                                    \
+#define EACH(r, section, n, call)                          \
+    do {                                                   \
+        size_t mark_ = json_enter((r), section);           \
+        for (uint32_t i = 0; json_ok(r) && i < (n); i++) { \
+            size_t inner_ = json_enter_item((r), i);       \
+            call;                                          \
+            json_leave((r), inner_);                       \
+        }                                                  \
+        json_leave((r), mark_);                            \
     } while (0)
 
 static void check_blocks(struct checker *c)
 {
     const struct glm_plan *p = c->p;
-    EACH(c->r, "blocks", p->n_blocks,
-         check_steps(c, p->blocks[i].steps, p->blocks[i].n_steps, i));
+    EACH(c->r, "blocks", p->n_blocks, check_steps(c, p->blocks[i].steps, p->blocks[i].n_steps, i));
 }
 
 void glm_plan_check(struct json_reader *r, const struct glm_plan *p)
 {
-    struct checker c = { .r = r, .p = p };
+    struct checker c = {.r = r, .p = p};
     uint64_t total = 0;
     check_head(r, p);
     check_section_names(r, "arenas", p->arenas, p->n_arenas, sizeof *p->arenas);

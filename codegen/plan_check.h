@@ -18,15 +18,15 @@ enum {
     PLAN_MAX_KERNELS = 1024,
     PLAN_MAX_PARAMS = 48,
     PLAN_MAX_BLOCKS = 512,
-    PLAN_MAX_STEPS = 4096,       /* of one block or program */
-    PLAN_MAX_RUN_STEPS = 65536,  /* of one program, its blocks counted out */
+    PLAN_MAX_STEPS = 4096,      /* of one block or program */
+    PLAN_MAX_RUN_STEPS = 65536, /* of one program, its blocks counted out */
     PLAN_MAX_PROGRAMS = 32,
     PLAN_MAX_MEMORY = 64,
-    PLAN_MAX_NAMES = 64,         /* inputs or outputs of a program */
+    PLAN_MAX_NAMES = 64, /* inputs or outputs of a program */
     PLAN_MAX_NAME = 160,
-    PLAN_MAX_ROWS = 1 << 20,     /* of an arena */
+    PLAN_MAX_ROWS = 1 << 20, /* of an arena */
 };
-#define PLAN_MAX_DIMENSION (UINT64_C(1) << 31)
+#define PLAN_MAX_DIMENSION   (UINT64_C(1) << 31)
 #define PLAN_MAX_TOTAL_BYTES (UINT64_C(1) << 50)
 
 /* Checks a parsed plan whose single values are already in range. Problems are recorded in r. */

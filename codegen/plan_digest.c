@@ -10,7 +10,7 @@
 enum glm_status glm_plan_set_digest(struct glm_plan *const *plans, uint32_t n, char digest[65],
                                     struct glm_error *err)
 {
-    struct buf all = { 0 };
+    struct buf all = {0};
     enum glm_status status = GLM_OK;
     for (uint32_t i = 0; status == GLM_OK && i < n; i++) {
         struct glm_plan open = *plans[i];
@@ -34,7 +34,7 @@ enum glm_status glm_plan_seal(struct glm_plan *const *plans, uint32_t n, struct 
 
 enum glm_status glm_plan_digest(const struct glm_plan *plan, char digest[65], struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     enum glm_status status = glm_plan_write(plan, &text, err);
     if (status == GLM_OK)
         status = glm_sha256_hex(buf_text(&text), text.len, digest, err);

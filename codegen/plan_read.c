@@ -55,7 +55,8 @@ static void read_layers(struct json_reader *r, const cJSON *object, const uint32
         }
         if (!ok || first < next || last < first || last >= GLM_MAX_LAYERS ||
             (*end != '\0' && *end != ',')) {
-            json_fail(r, "has the layers '%.64s', not ascending like \"3..44\" or \"0,1,3\", below %d",
+            json_fail(r,
+                      "has the layers '%.64s', not ascending like \"3..44\" or \"0,1,3\", below %d",
                       json_text(r, object, "layers"), GLM_MAX_LAYERS);
             return;
         }
@@ -87,7 +88,7 @@ static void read_shape(struct json_reader *r, const cJSON *object, uint64_t *row
 static void read_slice(struct json_reader *r, const cJSON *object, const char *key, uint64_t n,
                        struct glm_slice *out)
 {
-    *out = (struct glm_slice){ .take = n, .groups = 1, .stride = n };
+    *out = (struct glm_slice){.take = n, .groups = 1, .stride = n};
     uint32_t count;
     const cJSON *list = json_list(r, object, key, 4, false, &count);
     if (list == NULL)
@@ -95,13 +96,13 @@ static void read_slice(struct json_reader *r, const cJSON *object, const char *k
     size_t mark = json_enter(r, key);
     if (count != 2 && count != 4)
         json_fail(r, "has %u entries, not 2 or 4", count);
-    uint64_t v[4] = { 0, 0, 1, 0 };
+    uint64_t v[4] = {0, 0, 1, 0};
     const cJSON *item = list->child;
     for (uint32_t i = 0; json_ok(r) && i < count; i++, item = item->next)
         v[i] = json_item_u64(r, item, i == 2 ? 1 : 0, PLAN_MAX_DIMENSION);
     if (count == 2)
         v[3] = v[1];
-    *out = (struct glm_slice){ v[0], v[1], v[2], v[3] };
+    *out = (struct glm_slice){v[0], v[1], v[2], v[3]};
     /* The canonical form alone: what is written has one spelling. */
     if (json_ok(r) && count == 4 && v[2] == 1)
         json_fail(r, "has one group: write [first,take]");
@@ -112,7 +113,7 @@ static void read_slice(struct json_reader *r, const cJSON *object, const char *k
 
 static void read_part(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "tensor", "shape", "rows", "cols", NULL };
+    static const char *const keys[] = {"tensor", "shape", "rows", "cols", NULL};
     struct glm_plan_part *p = out;
     if (!json_object(r, item, keys))
         return;
@@ -124,8 +125,8 @@ static void read_part(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_weight(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "layers", "members", "stored", "form",
-                                        "shape", "bytes", "parts", NULL };
+    static const char *const keys[] = {"name",  "layers", "members", "stored", "form",
+                                       "shape", "bytes",  "parts",   NULL};
     struct glm_plan_weight *w = out;
     if (!json_object(r, item, keys))
         return;
@@ -136,8 +137,8 @@ static void read_weight(struct json_reader *r, const cJSON *item, void *out)
     w->form = json_text(r, item, "form");
     read_shape(r, item, &w->n_rows, &w->n_cols);
     w->bytes = json_u64(r, item, "bytes", 0, PLAN_MAX_TOTAL_BYTES);
-    w->parts = read_list(r, item, "parts", PLAN_MAX_PARTS, sizeof *w->parts, read_part,
-                         &w->n_parts);
+    w->parts =
+        read_list(r, item, "parts", PLAN_MAX_PARTS, sizeof *w->parts, read_part, &w->n_parts);
 }
 
 /* Index of the text in a NULL-terminated list; records what was found otherwise. */
@@ -154,12 +155,21 @@ static uint32_t read_choice(struct json_reader *r, const cJSON *object, const ch
 
 static void read_state(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name",      "layers", "unit",  "per",
-                                        "ring",      "keep",   "versions", "row_bytes",
-                                        "dtype",     "split",  "position_offset", "rollback",
-                                        NULL };
-    static const char *const units[] = { "token", "pool", "stream", "ring", NULL };
-    static const char *const dtypes[] = { "f32", "bf16", "fp8", NULL };
+    static const char *const keys[] = {"name",
+                                       "layers",
+                                       "unit",
+                                       "per",
+                                       "ring",
+                                       "keep",
+                                       "versions",
+                                       "row_bytes",
+                                       "dtype",
+                                       "split",
+                                       "position_offset",
+                                       "rollback",
+                                       NULL};
+    static const char *const units[] = {"token", "pool", "stream", "ring", NULL};
+    static const char *const dtypes[] = {"f32", "bf16", "fp8", NULL};
     struct glm_plan_state *s = out;
     if (!json_object(r, item, keys))
         return;
@@ -179,9 +189,9 @@ static void read_state(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_buffer(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "dtype", "cols", "per", NULL };
-    static const char *const dtypes[] = { "act", "f32", "i32", NULL };
-    static const char *const pers[] = { "row", "out", "once", NULL };
+    static const char *const keys[] = {"name", "dtype", "cols", "per", NULL};
+    static const char *const dtypes[] = {"act", "f32", "i32", NULL};
+    static const char *const pers[] = {"row", "out", "once", NULL};
     struct glm_plan_buffer *b = out;
     if (!json_object(r, item, keys))
         return;
@@ -193,7 +203,7 @@ static void read_buffer(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_arena(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "rows", "outs", NULL };
+    static const char *const keys[] = {"name", "rows", "outs", NULL};
     struct glm_plan_arena *a = out;
     if (!json_object(r, item, keys))
         return;
@@ -204,7 +214,7 @@ static void read_arena(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_memory(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "part", "bytes", NULL };
+    static const char *const keys[] = {"part", "bytes", NULL};
     struct glm_plan_memory *m = out;
     if (!json_object(r, item, keys))
         return;
@@ -240,7 +250,7 @@ static void read_param(struct json_reader *r, const cJSON *item, struct glm_plan
 
 static void read_kernel(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "template", "params", NULL };
+    static const char *const keys[] = {"name", "template", "params", NULL};
     struct glm_plan_kernel *k = out;
     if (!json_object(r, item, keys))
         return;
@@ -279,7 +289,7 @@ static void read_kernel_step(struct json_reader *r, const cJSON *item, struct gl
         for (uint32_t i = 0; i < s->n_args; i++)
             if (strcmp(s->args[i].name, a->string) == 0)
                 json_fail(r, "is there twice");
-        struct glm_plan_arg arg = { arena_strdup(r->arena, a->string), json_item_text(r, a) };
+        struct glm_plan_arg arg = {arena_strdup(r->arena, a->string), json_item_text(r, a)};
         if (arg.name == NULL)
             json_no_memory(r);
         if (json_ok(r))
@@ -291,9 +301,9 @@ static void read_kernel_step(struct json_reader *r, const cJSON *item, struct gl
 /* The first key says what a step is. */
 static void read_step(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const exchange_keys[] = { "sum", "gather", "to", NULL };
-    static const char *const block_keys[] = { "block", "L", NULL };
-    static const char *const mark_keys[] = { "mark", NULL };
+    static const char *const exchange_keys[] = {"sum", "gather", "to", NULL};
+    static const char *const block_keys[] = {"block", "L", NULL};
+    static const char *const mark_keys[] = {"mark", NULL};
     struct glm_plan_step *s = out;
     const char *first = cJSON_IsObject(item) && item->child != NULL ? item->child->string : "";
     if (strcmp(first, "kernel") == 0) {
@@ -318,20 +328,22 @@ static void read_step(struct json_reader *r, const cJSON *item, void *out)
         if (json_object(r, item, mark_keys))
             s->name = json_text(r, item, "mark");
     } else {
-        json_fail(r, "is not a step: its first key is '%.64s', not kernel, sum, gather, block or "
-                  "mark", first);
+        json_fail(r,
+                  "is not a step: its first key is '%.64s', not kernel, sum, gather, block or "
+                  "mark",
+                  first);
     }
 }
 
 static void read_block(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "steps", NULL };
+    static const char *const keys[] = {"name", "steps", NULL};
     struct glm_plan_block *b = out;
     if (!json_object(r, item, keys))
         return;
     b->name = json_text(r, item, "name");
-    b->steps = read_list(r, item, "steps", PLAN_MAX_STEPS, sizeof *b->steps, read_step,
-                         &b->n_steps);
+    b->steps =
+        read_list(r, item, "steps", PLAN_MAX_STEPS, sizeof *b->steps, read_step, &b->n_steps);
 }
 
 static void read_name(struct json_reader *r, const cJSON *item, void *out)
@@ -342,18 +354,18 @@ static void read_name(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_program(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = { "name", "arena", "inputs", "outputs", "steps", NULL };
+    static const char *const keys[] = {"name", "arena", "inputs", "outputs", "steps", NULL};
     struct glm_plan_program *g = out;
     if (!json_object(r, item, keys))
         return;
     g->name = json_text(r, item, "name");
     g->arena = json_text(r, item, "arena");
-    g->inputs = read_list(r, item, "inputs", PLAN_MAX_NAMES, sizeof *g->inputs, read_name,
-                          &g->n_inputs);
-    g->outputs = read_list(r, item, "outputs", PLAN_MAX_NAMES, sizeof *g->outputs, read_name,
-                           &g->n_outputs);
-    g->steps = read_list(r, item, "steps", PLAN_MAX_STEPS, sizeof *g->steps, read_step,
-                         &g->n_steps);
+    g->inputs =
+        read_list(r, item, "inputs", PLAN_MAX_NAMES, sizeof *g->inputs, read_name, &g->n_inputs);
+    g->outputs =
+        read_list(r, item, "outputs", PLAN_MAX_NAMES, sizeof *g->outputs, read_name, &g->n_outputs);
+    g->steps =
+        read_list(r, item, "steps", PLAN_MAX_STEPS, sizeof *g->steps, read_step, &g->n_steps);
 }
 
 static void read_end_id(struct json_reader *r, const cJSON *item, void *out)
@@ -364,8 +376,8 @@ static void read_end_id(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_limits(struct json_reader *r, const cJSON *tree, struct glm_plan_limits *l)
 {
-    static const char *const keys[] = { "streams", "slots", "window_tokens", "pool_tokens",
-                                        "verify_rows", "prefill_rows", NULL };
+    static const char *const keys[] = {
+        "streams", "slots", "window_tokens", "pool_tokens", "verify_rows", "prefill_rows", NULL};
     const cJSON *item = json_get(r, tree, "limits", true);
     if (!json_ok(r))
         return;
@@ -384,11 +396,10 @@ static void read_limits(struct json_reader *r, const cJSON *tree, struct glm_pla
 static void read_plan(struct json_reader *r, const cJSON *tree, struct glm_plan *p)
 {
     static const char *const keys[] = {
-        "format_version", "set_digest", "model",   "rank",    "world",  "target",   "act",
-        "d_vocab",        "valid_ids",  "end_ids", "limits",  "memory", "arenas",   "weights",
-        "states",         "buffers",    "kernels", "blocks",  "programs", NULL
-    };
-    static const char *const acts[] = { "f32", "bf16", NULL };
+        "format_version", "set_digest", "model",   "rank",   "world",    "target", "act",
+        "d_vocab",        "valid_ids",  "end_ids", "limits", "memory",   "arenas", "weights",
+        "states",         "buffers",    "kernels", "blocks", "programs", NULL};
+    static const char *const acts[] = {"f32", "bf16", NULL};
     if (!json_object(r, tree, keys))
         return;
     p->format_version =
@@ -404,20 +415,20 @@ static void read_plan(struct json_reader *r, const cJSON *tree, struct glm_plan 
     p->end_ids = read_list(r, tree, "end_ids", GLM_MAX_END_IDS, sizeof(uint32_t), read_end_id,
                            &p->n_end_ids);
     read_limits(r, tree, &p->limits);
-    p->memory = read_list(r, tree, "memory", PLAN_MAX_MEMORY, sizeof *p->memory, read_memory,
-                          &p->n_memory);
-    p->arenas = read_list(r, tree, "arenas", PLAN_MAX_ARENAS, sizeof *p->arenas, read_arena,
-                          &p->n_arenas);
+    p->memory =
+        read_list(r, tree, "memory", PLAN_MAX_MEMORY, sizeof *p->memory, read_memory, &p->n_memory);
+    p->arenas =
+        read_list(r, tree, "arenas", PLAN_MAX_ARENAS, sizeof *p->arenas, read_arena, &p->n_arenas);
     p->weights = read_list(r, tree, "weights", PLAN_MAX_WEIGHTS, sizeof *p->weights, read_weight,
                            &p->n_weights);
-    p->states = read_list(r, tree, "states", PLAN_MAX_STATES, sizeof *p->states, read_state,
-                          &p->n_states);
+    p->states =
+        read_list(r, tree, "states", PLAN_MAX_STATES, sizeof *p->states, read_state, &p->n_states);
     p->buffers = read_list(r, tree, "buffers", PLAN_MAX_BUFFERS, sizeof *p->buffers, read_buffer,
                            &p->n_buffers);
     p->kernels = read_list(r, tree, "kernels", PLAN_MAX_KERNELS, sizeof *p->kernels, read_kernel,
                            &p->n_kernels);
-    p->blocks = read_list(r, tree, "blocks", PLAN_MAX_BLOCKS, sizeof *p->blocks, read_block,
-                          &p->n_blocks);
+    p->blocks =
+        read_list(r, tree, "blocks", PLAN_MAX_BLOCKS, sizeof *p->blocks, read_block, &p->n_blocks);
     p->programs = read_list(r, tree, "programs", PLAN_MAX_PROGRAMS, sizeof *p->programs,
                             read_program, &p->n_programs);
 }

@@ -80,8 +80,10 @@ static void add_weight(struct buf *b, const struct glm_plan_weight *w)
 
 static void add_state(struct buf *b, const struct glm_plan_state *s)
 {
-    static const char *const units[] = { [GLM_UNIT_TOKEN] = "token", [GLM_UNIT_POOL] = "pool",
-                                         [GLM_UNIT_STREAM] = "stream", [GLM_UNIT_RING] = "ring" };
+    static const char *const units[] = {[GLM_UNIT_TOKEN] = "token",
+                                        [GLM_UNIT_POOL] = "pool",
+                                        [GLM_UNIT_STREAM] = "stream",
+                                        [GLM_UNIT_RING] = "ring"};
     buf_str(b, "{\"name\":");
     add_text(b, s->name);
     add_layers(b, s->layers, s->n_layers);
@@ -103,8 +105,8 @@ static void add_state(struct buf *b, const struct glm_plan_state *s)
 
 static void add_buffer(struct buf *b, const struct glm_plan_buffer *u)
 {
-    static const char *const pers[] = { [GLM_PER_ROW] = "row", [GLM_PER_OUT] = "out",
-                                        [GLM_PER_ONCE] = "once" };
+    static const char *const pers[] = {
+        [GLM_PER_ROW] = "row", [GLM_PER_OUT] = "out", [GLM_PER_ONCE] = "once"};
     buf_str(b, "{\"name\":");
     add_text(b, u->name);
     add_key_text(b, "dtype", u->dtype);
@@ -238,21 +240,22 @@ static void add_head(struct buf *b, const struct glm_plan *p)
                p->n_valid_ids);
     for (uint32_t i = 0; i < p->n_end_ids; i++)
         buf_printf(b, "%s%u", i == 0 ? "" : ",", p->end_ids[i]);
-    buf_printf(b, "],\n  \"limits\": {\"streams\":%u,\"slots\":%u,\"window_tokens\":%u,"
+    buf_printf(b,
+               "],\n  \"limits\": {\"streams\":%u,\"slots\":%u,\"window_tokens\":%u,"
                "\"pool_tokens\":%" PRIu64 ",\"verify_rows\":%u,\"prefill_rows\":%u}",
                l->n_streams, l->n_slots, l->window_tokens, l->pool_tokens, l->verify_rows,
                l->prefill_rows);
 }
 
 /* A section: "KEY": [ one item a line ]. */
-#define ADD_SECTION(b, key, items, n, add)                                                         \
-    do {                                                                                           \
-        buf_str((b), ",\n  \"" key "\": [");                                                       \
-        for (uint32_t i_ = 0; i_ < (n); i_++) {                                                    \
-            buf_str((b), i_ == 0 ? "\n    " : ",\n    ");                                          \
-            add((b), &(items)[i_]);                                                                \
-        }                                                                                          \
-        buf_str((b), (n) == 0 ? "]" : "\n  ]");                                                    \
+#define ADD_SECTION(b, key, items, n, add)                \
+    do {                                                  \
+        buf_str((b), ",\n  \"" key "\": [");              \
+        for (uint32_t i_ = 0; i_ < (n); i_++) {           \
+            buf_str((b), i_ == 0 ? "\n    " : ",\n    "); \
+            add((b), &(items)[i_]);                       \
+        }                                                 \
+        buf_str((b), (n) == 0 ? "]" : "\n  ]");           \
     } while (0)
 
 enum glm_status glm_plan_write(const struct glm_plan *p, struct buf *out, struct glm_error *err)
@@ -268,6 +271,7 @@ enum glm_status glm_plan_write(const struct glm_plan *p, struct buf *out, struct
     ADD_SECTION(out, "programs", p->programs, p->n_programs, add_program);
     buf_str(out, "\n}\n");
     if (out->failed)
-        return glm_fail(err, GLM_ENOMEM, "cannot write the plan of rank %u: out of memory", p->rank);
+        return glm_fail(err, GLM_ENOMEM, "cannot write the plan of rank %u: out of memory",
+                        p->rank);
     return GLM_OK;
 }

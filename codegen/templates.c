@@ -55,7 +55,7 @@ static struct read_template *read_file(char *path)
 
 static const struct read_template *find_file(const char *folder, const char *file)
 {
-    struct buf path = { 0 };
+    struct buf path = {0};
     buf_printf(&path, "%s/%s", folder, file);
     if (path.failed)
         return NULL;

@@ -66,8 +66,8 @@ void *arena_array(struct arena *a, size_t n, size_t size)
 
 char *arena_strndup(struct arena *a, const char *text, size_t len)
 {
-    char *copy = arena_alloc(a, len + 1);
-    if (copy != NULL)
+    char *copy = len == SIZE_MAX ? NULL : arena_alloc(a, len + 1);
+    if (copy != NULL && len > 0)
         memcpy(copy, text, len);
     return copy;
 }

@@ -59,7 +59,7 @@ void folder_write(const char *folder, const char *file, const char *text)
 
 char *folder_read(const char *folder, const char *file, size_t *len)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     if (glm_file_read(folder_path(folder, file), 64 * 1024 * 1024, &text, NULL) != GLM_OK) {
         buf_release(&text);
         return NULL;

@@ -36,7 +36,7 @@ static void count_progress(void *context, uint32_t done, uint32_t total, const c
 
 static enum glm_status build(struct fixture *f)
 {
-    f->err = (struct glm_error){ 0 };
+    f->err = (struct glm_error){0};
     f->n_progress = f->last_done = f->last_total = 0;
     return glm_kernels_build(&f->toy.plan, 2, &f->arena, count_progress, f, &f->builds, &f->err);
 }
@@ -69,10 +69,10 @@ static float run_built(const char *path)
     union {
         void *symbol;
         void (*kernel)(const void *, void *const *);
-    } entry = { .symbol = dlsym(object, "glm_kernel") };
+    } entry = {.symbol = dlsym(object, "glm_kernel")};
     assert_non_null(entry.symbol);
-    float x[64] = { 5 }, y[64] = { 0 };
-    void *args[] = { x, y };
+    float x[64] = {5}, y[64] = {0};
+    void *args[] = {x, y};
     entry.kernel(NULL, args);
     dlclose(object);
     return y[0];
@@ -114,8 +114,8 @@ static void a_warm_start_compiles_nothing(void **state)
 
 static void entry_holds_all_it_was_built_from_and_no_other_may_write_it(void **state)
 {
-    static const char *const files[] = { "kernel.c",   "prelude.h",   "deeper.h",
-                                         "kernel.log", "params.json", "kernel.so" };
+    static const char *const files[] = {"kernel.c",   "prelude.h",   "deeper.h",
+                                        "kernel.log", "params.json", "kernel.so"};
     struct fixture *f = *state;
     mode_t old = umask(0);
     assert_int_equal(build(f), GLM_OK);
@@ -237,6 +237,20 @@ static void a_missing_header_is_named(void **state)
     assert_non_null(strstr(f->err.message, "'absent.h', which is no template file"));
 }
 
+static void origins_do_not_make_another_object(void **state)
+{
+    struct fixture *f = *state;
+    struct glm_plan_param params[] = {{.name = "N", .value = 64, .origin = "somewhere else"},
+                                      {.name = "FACTOR", .text = "3", .origin = ""},
+                                      {.name = "FORM", .text = "plain", .origin = ""}};
+    struct glm_plan_kernel kernels[] = {f->toy.plan.kernels[0], {"elsewhere", "scale", params, 3}};
+    f->toy.plan.kernels = kernels;
+    f->toy.plan.n_kernels = 2;
+    assert_int_equal(build(f), GLM_OK);
+    assert_int_equal(f->last_total, 1);
+    assert_string_equal(f->builds[0].digest, f->builds[1].digest);
+}
+
 static void flags_and_compiler_decide_the_digest(void **state)
 {
     struct fixture *f = *state;
@@ -290,9 +304,9 @@ static void verify_wants_the_entry_of_the_digest(void **state)
     assert_int_equal(build(f), GLM_OK);
     assert_int_equal(glm_kernel_verify(f->builds[0].path, f->builds[1].digest, &f->err),
                      GLM_EKERNEL);
-    f->err = (struct glm_error){ 0 };
+    f->err = (struct glm_error){0};
     assert_int_equal(glm_kernel_verify("/kernel.so", f->builds[1].digest, &f->err), GLM_EKERNEL);
-    f->err = (struct glm_error){ 0 };
+    f->err = (struct glm_error){0};
     assert_int_equal(glm_kernel_verify("", "", &f->err), GLM_EKERNEL);
 }
 
@@ -311,6 +325,7 @@ int main(void)
         CASE(a_link_in_an_entry_is_refused),
         CASE(a_compiler_error_names_the_templates_own_line),
         CASE(a_missing_header_is_named),
+        CASE(origins_do_not_make_another_object),
         CASE(flags_and_compiler_decide_the_digest),
         CASE(a_missing_compiler_is_named),
         CASE(a_target_of_another_back_end_is_refused),
