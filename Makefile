@@ -10,12 +10,12 @@ SANITIZE ?=
 CROSS    ?=
 V        ?=
 Q        := $(if $(V),,@)
-PKG      := $(CROSS)pkg-config
+PKG      := $(if $(CROSS),env PKG_CONFIG_LIBDIR=/usr/lib/$(CROSS:%-=%)/pkgconfig:/usr/share/pkgconfig) pkg-config
 
-BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(CC)),-clang)$(if $(CROSS),-$(patsubst %-,%,$(CROSS)))
+BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)$(if $(CROSS),-$(patsubst %-,%,$(CROSS)))
 comma := ,
 
-PACKAGES := libcjson libyajl libmicrohttpd libpcre2-8 libcrypto libxxhash yaml-0.1
+PACKAGES := libcjson yajl libmicrohttpd libpcre2-8 libcrypto libxxhash yaml-0.1
 WARN := -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 \
         -Wcast-qual -Wwrite-strings -Wundef -Wswitch-enum -Wimplicit-fallthrough -Wconversion -Werror
 ALL_CFLAGS = -std=c17 -O2 -g -fno-omit-frame-pointer -ffp-contract=off -D_GNU_SOURCE -DGLM_VERSION='"$(VERSION)"' \
@@ -38,7 +38,8 @@ TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kern
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIBRARIES := $(BUILD)/libcli.a $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
 
-.PHONY: all help check test soak fuzz bench lint format analyze golden generated install uninstall clean demo tests deps
+.PHONY: all help check check-only test tests replays soak fuzz bench lint format format-check analyze golden generated \
+        install uninstall clean demo deps
 
 all: $(BUILD)/glmctl $(BUILD)/glmd ## build glmctl and glmd
 
@@ -89,6 +90,77 @@ REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C))
 $(REPLAYS): $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+
+deps: ## install what the build needs (Debian, Ubuntu)
+	$(Q)tests/install-packages build
+
+demo: deps ## build, apply clusters/demo/demo.yaml and ask the model one question
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)clusters/demo/run $(BUILD)
+
+test: check
+check: ## install what is missing and run every test of this machine (at most 10 minutes)
+	$(Q)tests/install-packages check
+	$(Q)$(MAKE) --no-print-directory check-only
+
+check-only: all
+	$(Q)$(MAKE) --no-print-directory tests replays
+	$(Q)tests/run $(BUILD) $(PATTERN)
+
+replays: $(REPLAYS)
+
+# The CI table with the full lengths: every fuzzer 60 s, sanitizers over everything.
+soak: ## the long lengths: every fuzzer 60 s, sanitizers over the whole suite
+	$(Q)FUZZ_SECONDS=60 BUDGET=36000 .ci/run
+
+SECONDS ?= 20
+FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_C))
+FUZZ_CC = clang
+FUZZ_FLAGS = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+fuzz: ## run the fuzzers: FUZZ="spec plan" SECONDS=60
+	$(Q)$(MAKE) --no-print-directory BUILD=build-fuzz CC=$(FUZZ_CC) CFLAGS="$(FUZZ_FLAGS) $(CFLAGS)" \
+	    LDFLAGS="-fsanitize=address,undefined $(LDFLAGS)" $(FUZZ:%=build-fuzz/fuzzers/%)
+	$(Q)tests/fuzz/run build-fuzz/fuzzers $(SECONDS) $(FUZZ)
+$(BUILD)/fuzzers/%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -fsanitize=fuzzer $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+
+bench: $(BENCHES) all ## run the benchmarks
+	$(Q)bench/run $(BUILD)
+
+lint: ## folder direction, forbidden words, shell scripts, man pages
+	$(Q)tests/lint
+
+FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
+format: ## clang-format every source in place
+	$(Q)clang-format -i $(FORMATTED)
+format-check:
+	$(Q)clang-format --dry-run --Werror $(FORMATTED)
+
+analyze: ## cppcheck, clang-tidy and gcc's analyzer
+	$(Q)tests/analyze
+
+compile_commands.json: ## through bear
+	$(Q)$(MAKE) clean BUILD=build-bear
+	$(Q)bear --output $@ -- $(MAKE) --no-print-directory BUILD=build-bear all tests
+
+golden: all tests ## rewrite the golden files; review their diff as code
+	$(Q)tests/golden/rewrite $(BUILD)
+
+generated: all ## rewrite the spec's reference page, completions and man option lists
+	$(Q)cli/generate $(BUILD)
+
+install: all ## honours DESTDIR, PREFIX, bindir, mandir
+	install -D -m 755 $(BUILD)/glmctl $(DESTDIR)$(bindir)/glmctl
+	install -D -m 755 $(BUILD)/glmd $(DESTDIR)$(bindir)/glmd
+	for page in cli/man/*.[1-8]; do install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(bindir)/glmctl $(DESTDIR)$(bindir)/glmd
+	for page in cli/man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+
+clean: ## remove this build
+	rm -rf $(BUILD)
 
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

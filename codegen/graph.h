@@ -35,6 +35,9 @@ enum glm_status glm_plan_build(const struct glm_cluster *c, uint32_t lane_i, con
                                struct arena *arena, struct diag_list *diags,
                                struct glm_plan ***plans, struct glm_error *err);
 
+/* Equal in all but the name: one build serves both. */
+bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_kernel *b);
+
 /* Device figures that prices are made of (reference/kernels.md 1). */
 struct glm_device_figures {
     double read_bytes_s;     /* streaming read bandwidth */

@@ -30,7 +30,11 @@ struct glm_request_params {
 
 enum glm_status glm_scheduler_new(struct glm_engine *e, const struct glm_plan *plan,
                                   struct glm_scheduler **out, struct glm_error *err);
-/* Ends every request with GLM_FINISH_FAILED ("server is stopping") and joins the worker. */
+/* Ends every request with GLM_FINISH_FAILED ("the server is stopping"), tells the other ranks to
+ * stop and joins the worker. Requests stay readable until released; submit refuses. Called once
+ * from the owner's thread before readers are stopped. */
+void glm_scheduler_stop(struct glm_scheduler *s);
+/* Stops if need be; every request must have been released. */
 void glm_scheduler_free(struct glm_scheduler *s);
 
 /* GLM_EINVAL when it can never fit; GLM_EPEER after a rank was lost. */
@@ -61,6 +65,6 @@ struct glm_scheduler_stats {
     double step_age_s; /* age of the round that runs now, 0 when idle */
     bool broken;       /* a rank was lost or an engine fault: nothing is served any more */
 };
-struct glm_scheduler_stats glm_scheduler_stats(const struct glm_scheduler *s);
+struct glm_scheduler_stats glm_scheduler_stats(struct glm_scheduler *s);
 
 #endif

@@ -25,7 +25,7 @@ enum glm_dtype {
 uint32_t glm_dtype_bytes(enum glm_dtype dtype);
 const char *glm_dtype_text(enum glm_dtype dtype);
 
-enum { GLM_MAX_DIMS = 4 };
+enum { GLM_MAX_DIMS = 6 }; /* a patch embedding has 5 */
 
 struct glm_tensor {
     const char *name;
@@ -35,6 +35,8 @@ struct glm_tensor {
     uint32_t file;        /* index into files[] */
     uint64_t offset;      /* bytes from the start of the file */
     uint64_t size_bytes;
+    const char *role;     /* as glm_expected_tensor; "" for a tensor the geometry does not ask for */
+    uint32_t fan_in;
 };
 
 enum glm_checkpoint_kind { GLM_CHECKPOINT_FILES, GLM_CHECKPOINT_SYNTHETIC };
@@ -53,13 +55,16 @@ struct glm_checkpoint {
     uint32_t exl3_bits;   /* rate K of the routed experts, 1..8 */
     char exl3_codebook[8]; /* "mcg", "mul1" or "3inst" */
     char digest[65];      /* SHA-256 over config, headers and file sizes, hex */
+    const uint32_t *slots; /* glm_checkpoint_find's hash table: tensor index + 1, 0 free */
+    uint32_t n_slots;      /* a power of two */
 };
 
-/* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8"), or
- * "synthetic:FOLDER" (geometry and storage kinds of that folder's checkpoint). Reads config and
- * every header, checks every tensor the geometry expects for presence, shape and dtype, adds each
- * independent problem to diags and returns GLM_ECHECKPOINT if there was one.
- * A hub id is resolved by the caller (resolve.h). */
+/* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8": experts in EXL3; with
+ * "-bf16" after the name as plain weights), or "synthetic:FOLDER" (geometry and storage kinds of
+ * that folder's checkpoint). Reads config and every header, checks every tensor the geometry expects
+ * for presence, shape and dtype, adds each independent problem to diags and returns GLM_ECHECKPOINT
+ * if there was one. A tower or MTP layer that the config states and no tensor holds is left out of
+ * the geometry with a warning. A hub id is resolved by the caller (cluster.h). */
 enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, struct diag_list *diags,
                                     struct glm_checkpoint **out);
 
@@ -68,7 +73,8 @@ enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, stru
 const struct glm_tensor *glm_checkpoint_find(const struct glm_checkpoint *c, const char *name);
 
 /* One header alone, as the fuzz target and the loader use it: bytes are the whole file's first
- * header_len bytes, file_bytes its size. Appends to tensors (in the arena).
+ * header_len bytes, file_bytes its size. Sets *tensors and *n_tensors (in the arena, header order,
+ * `file` 0).
  * Errors: GLM_ECHECKPOINT with a formats.md 9 message naming file_name. */
 enum glm_status glm_safetensors_header(const char *file_name, const void *bytes, size_t header_len,
                                        uint64_t file_bytes, struct arena *arena,
@@ -79,7 +85,7 @@ enum glm_status glm_safetensors_header(const char *file_name, const void *bytes,
 enum glm_status glm_model_parse(const char *json, size_t len, struct glm_model *out,
                                 struct glm_error *err);
 
-/* Calls visit for every tensor that the language model of this geometry must have, in layer order:
+/* Calls visit (whose tensor and name live for the call only) for every tensor that the language model of this geometry must have, in layer order:
  * one table of (pattern, shape, dtype, when) drives check, synthesis and the parameter count.
  * `exl3_bits` 0: experts as plain weights. shape[] as stored, [out, in]. MTP layer included. */
 struct glm_expected_tensor {
@@ -87,11 +93,16 @@ struct glm_expected_tensor {
     uint32_t n_dims;
     uint64_t shape[GLM_MAX_DIMS];
     enum glm_dtype dtype;
-    const char *role; /* key of the synthetic range table */
+    const char *role; /* key of the synthetic range table; static */
+    uint32_t fan_in;  /* inputs of the matrix it belongs to: what its magnitude follows */
+    bool flat;        /* published with other axes of the same element count (A_log, convs) */
 };
 typedef enum glm_status (*glm_expected_visit)(void *context, const struct glm_expected_tensor *t);
 enum glm_status glm_model_tensors(const struct glm_model *m, uint32_t exl3_bits,
                                   glm_expected_visit visit, void *context);
+/* The same for the vision tower; nothing without one. */
+enum glm_status glm_vision_tensors(const struct glm_model *m, glm_expected_visit visit,
+                                   void *context);
 
 /* Parameters as reference/model.md (g) counts them. */
 struct glm_parameters {
@@ -99,10 +110,25 @@ struct glm_parameters {
 };
 struct glm_parameters glm_model_parameters(const struct glm_model *m);
 
-/* Element i of uncut tensor `name` of a synthetic checkpoint, as raw bits in the low bytes:
- * a hash of (name, i) mapped to the range of its role (design 8); EXL3 trellis words are the hash's
- * own bits. Pure. `seed` = glm_synthetic_seed(name), hoisted by loops. */
-uint64_t glm_synthetic_seed(const char *name);
-uint64_t glm_synthetic_element(uint64_t seed, uint64_t i, enum glm_dtype dtype, const char *role);
+/* Element i of an uncut tensor of a synthetic checkpoint is a hash of (name, i) mapped to the range
+ * of its role (design 8): alike for every split and device. Trellis words are the hash's own bits.
+ * Four consecutive elements share one hash. */
+struct glm_synthetic {
+    uint64_t seed;
+    enum glm_dtype dtype;
+    int kind; /* enum synthetic_kind of synthetic.c */
+    double low, step; /* uniform: low + step * u for u in 0..65535 */
+};
+struct glm_synthetic glm_synthetic_of(const struct glm_tensor *t);
+/* Raw bits of element i in the low bytes. Pure. */
+uint64_t glm_synthetic_element(const struct glm_synthetic *s, uint64_t i);
+/* Elements first .. first + n - 1 as stored, n * glm_dtype_bytes(dtype) bytes into out. */
+void glm_synthetic_fill(const struct glm_synthetic *s, uint64_t first, uint64_t n, void *out);
+
+/* What only the data can show of an EXL3 group, once the loader holds a whole tensor's bytes:
+ * marker value, finite and not all zero scales (formats.md 9). Other roles pass.
+ * Errors: GLM_ECHECKPOINT. */
+enum glm_status glm_exl3_verify(const struct glm_tensor *t, const void *bytes,
+                                struct glm_error *err);
 
 #endif

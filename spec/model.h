@@ -12,6 +12,13 @@ enum { GLM_MAX_LAYERS = 128, GLM_MAX_END_IDS = 8 };
 enum glm_attention { GLM_ATTENTION_KDA, GLM_ATTENTION_DSA };
 enum glm_ffn { GLM_FFN_DENSE, GLM_FFN_MOE };
 
+/* vision_config: reference/vision.md 1. All zero without a tower. */
+struct glm_vision {
+    uint32_t n_blocks, d_hidden, n_heads, d_mlp; /* depth, hidden_size, num_heads, intermediate_size */
+    uint32_t d_out, d_projection;                /* out_hidden_size, projection_intermediate_size */
+    uint32_t n_patch, n_frames, n_merge, n_channels; /* pixels, frames, patches a side; in_channels */
+};
+
 struct glm_model {
     char name[64];        /* "glm5_next", or the synthetic geometry's name */
     uint32_t d_vocab;     /* vocab_size, rows of embedding and head */
@@ -46,6 +53,7 @@ struct glm_model {
     uint32_t pad_id;
 
     bool has_vision;
+    struct glm_vision vision;
 };
 
 #endif
