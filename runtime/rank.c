@@ -21,7 +21,7 @@ enum {
     TICK_MS = 100,
     GREET_MS = 10000,  /* to reach the head and be greeted */
     PROGRESS_MS = 200, /* between two progress frames */
-    LEAVE_MS = 1500,   /* for the worker to end once the head is gone */
+    LEAVE_MS = 1000,   /* for the worker to end once the head is gone: all of it in two seconds */
 };
 
 struct rank {

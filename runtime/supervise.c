@@ -263,6 +263,7 @@ static void after_end(struct head *h)
         struct glm_error why = { 0 };
         glm_fail(&why, GLM_EPEER, "gave up after %u restarts: %.900s", h->n_restarts,
                  h->why.message);
+        glm_error_hint(&why, "%s", h->why.hint);
         h->why = why;
         h->next = NEXT_FAIL;
     }
@@ -286,6 +287,7 @@ static void tick_ending(struct head *h, uint64_t now)
         glm_fail(&why, GLM_EBUSY, "rank 0 cannot restart: still %s after %u ms; %.800s",
                  glm_worker_phase_text(h->worker_status.phase), h->lane->times.stop_ms,
                  h->why.message);
+        glm_error_hint(&why, "%s", h->why.hint);
         h->why = why;
         h->next = NEXT_FAIL;
     }
