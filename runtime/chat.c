@@ -32,6 +32,7 @@ struct renderer {
     bool *rendered;               /* [calls->n_children], false: left out */
     size_t last_user;             /* index + 1; 0: none */
     size_t message_i;
+    size_t n_left_out;
 };
 
 /* Python's truth of a value that json.loads made; absent is false. */
@@ -308,8 +309,7 @@ static enum glm_status render_calls(struct renderer *r, const struct glm_json *c
         if (arguments != NULL)
             render_call(r, v, arguments);
         else
-            glm_log(GLM_LOG_WARN, "left a past tool call out, its arguments are no object "
-                    "message=%zu call=%zu", r->message_i, i);
+            r->n_left_out++;
     }
     return GLM_OK;
 }
@@ -612,6 +612,9 @@ enum glm_status glm_chat_render(const struct glm_chat_options *o, struct buf *ou
         buf_str(out, o->thinking ? "<|assistant|><think>" : "<|assistant|><think></think>");
     if (status == GLM_OK && (out->failed || r.scratch.failed))
         status = glm_fail(err, GLM_ENOMEM, "cannot render the conversation: out of memory");
+    if (r.n_left_out > 0)
+        glm_log(GLM_LOG_WARN, "left past tool calls out, their arguments are no objects calls=%zu",
+                r.n_left_out);
     arena_release(&r.arena);
     buf_release(&r.scratch);
     return status;

@@ -265,23 +265,20 @@ static enum glm_status replace_lone_surrogates(const char **text, size_t len, st
     return GLM_OK;
 }
 
-static enum glm_status describe_failure(const struct parser *p, yajl_handle yajl, yajl_status status,
+static enum glm_status describe_failure(const struct parser *p, yajl_handle yajl, size_t at,
                                         const char *bytes, size_t len, struct glm_error *err)
 {
-    size_t at = yajl_get_bytes_consumed(yajl);
     if (p->no_memory)
         return glm_fail(err, GLM_ENOMEM, "cannot read JSON: it needs more than %zu bytes of memory",
                         p->arena->limit_bytes);
     if (p->too_deep)
         return glm_fail(err, GLM_EINVAL, "cannot read JSON: nested deeper than %d levels at byte %zu",
                         GLM_JSON_MAX_DEPTH, at);
-    unsigned char *text =
-        yajl_get_error(yajl, 0, (const unsigned char *)bytes, len);
+    unsigned char *text = yajl_get_error(yajl, 0, (const unsigned char *)bytes, len);
     const char *reason = text == NULL ? "not valid" : (const char *)text;
     size_t reason_len = strcspn(reason, "\n");
     if (reason_len > 0 && reason[reason_len - 1] == '.')
         reason_len--;
-    (void)status;
     enum glm_status result =
         glm_fail(err, GLM_EINVAL, "cannot read JSON: %.*s at byte %zu", (int)reason_len, reason, at);
     if (text != NULL)
@@ -303,11 +300,10 @@ enum glm_status glm_json_parse(const char *bytes, size_t len, struct arena *aren
     if (yajl == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot read JSON: out of memory");
     enum glm_status result = GLM_OK;
-    yajl_status status = yajl_parse(yajl, (const unsigned char *)bytes, len);
-    if (status == yajl_status_ok)
-        status = yajl_complete_parse(yajl);
-    if (status != yajl_status_ok)
-        result = describe_failure(&p, yajl, status, bytes, len, err);
+    if (yajl_parse(yajl, (const unsigned char *)bytes, len) != yajl_status_ok)
+        result = describe_failure(&p, yajl, yajl_get_bytes_consumed(yajl), bytes, len, err);
+    else if (yajl_complete_parse(yajl) != yajl_status_ok)
+        result = describe_failure(&p, yajl, len, bytes, len, err);
     yajl_free(yajl);
     if (result == GLM_OK)
         *out = p.root;

@@ -28,8 +28,8 @@ struct glm_json {
 /* Depth at most GLM_JSON_MAX_DEPTH, whole input one value, well-formed UTF-8. A repeated key keeps
  * its first place and its last value; an escaped lone surrogate becomes U+FFFD (clients that cut
  * text in the middle of a pair send them for ever). The tree lives in the arena and borrows
- * nothing from bytes. Errors: GLM_EINVAL "… at byte N" (from 0); GLM_ENOMEM when the arena's limit
- * is reached. */
+ * nothing from bytes. Errors: GLM_EINVAL "… at byte N", the bytes read up to and with the token that
+ * was not expected; GLM_ENOMEM when the arena's limit is reached. */
 enum glm_status glm_json_parse(const char *bytes, size_t len, struct arena *arena,
                                struct glm_json **out, struct glm_error *err);
 /* Member of an object by key, NULL if absent or not an object. */

@@ -388,7 +388,7 @@ static void add_piece(struct glm_reply *r)
 
 static int mark_of(const struct glm_reply *r, int32_t id)
 {
-    for (int i = 0; i < N_SPECIAL && !r->raw; i++)
+    for (int i = 0; i < N_SPECIAL && !r->raw && id >= 0; i++)
         if (r->special[i] == id)
             return i;
     return MARK_NONE;
