@@ -160,12 +160,17 @@ static void send_held(struct glm_reply *r, size_t len)
     r->space_from = r->space_from > len ? r->space_from - len : 0;
 }
 
+static void drop_held(struct glm_reply *r)
+{
+    r->held.len = 0;
+    r->space_from = 0;
+}
+
 /* Everything held; trimmed: white space at its end is dropped, as next to a call. */
 static void flush_held(struct glm_reply *r, bool trimmed)
 {
     send_held(r, trimmed ? r->space_from : r->held.len);
-    r->held.len = 0;
-    r->space_from = 0;
+    drop_held(r);
 }
 
 /* ---- Content ---- */
@@ -192,7 +197,7 @@ static bool find_stop(struct glm_reply *r, size_t from)
         while (len > 0 && is_space(held->data[len - 1]))
             len--;
     send_held(r, len);
-    r->held.len = 0;
+    drop_held(r);
     return true;
 }
 
@@ -441,7 +446,9 @@ static void finish_open_block(struct glm_reply *r, bool ended_by_end_id)
     } else if (r->in_reasoning || !r->decided) {
         block_is_text(r, len);
     } else {
-        r->in_block = false; /* a call cut by the limit is neither sent nor shown */
+        /* A call cut by the limit is neither sent nor shown. */
+        r->in_block = false;
+        flush_held(r, true);
     }
 }
 
@@ -480,7 +487,7 @@ bool glm_reply_finish(struct glm_reply *r, bool ended_by_end_id, glm_reply_emit 
     struct glm_calls calls = { 0 };
     if (r->bare == GLM_IS_CALL && ended_by_end_id && r->n_calls == 0 &&
         glm_calls_parse_bare(buf_text(&r->held), r->held.len, r->tools, &calls)) {
-        r->held.len = 0;
+        drop_held(r);
         send_calls(r, &calls);
     }
     flush_held(r, r->n_calls > 0);
