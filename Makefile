@@ -10,9 +10,9 @@ SANITIZE ?=
 CROSS    ?=
 V        ?=
 Q        := $(if $(V),,@)
-PKG      := $(CROSS)pkg-config
+PKG      := $(if $(CROSS),env PKG_CONFIG_LIBDIR=/usr/lib/$(CROSS:%-=%)/pkgconfig:/usr/share/pkgconfig) pkg-config
 
-BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(filter clang%,$(CC)),-clang)$(if $(CROSS),-$(patsubst %-,%,$(CROSS)))
+BUILD ?= build$(if $(SANITIZE),-$(subst $(comma),-,$(SANITIZE)))$(if $(findstring clang,$(CC)),-clang)$(if $(CROSS),-$(patsubst %-,%,$(CROSS)))
 comma := ,
 
 PACKAGES := libcjson libyajl libmicrohttpd libpcre2-8 libcrypto libxxhash yaml-0.1
@@ -24,6 +24,8 @@ PKG_CFLAGS := $(patsubst -I%,-isystem %,$(shell $(PKG) --cflags $(PACKAGES) 2>/d
 PKG_LIBS   := $(shell $(PKG) --libs $(PACKAGES) 2>/dev/null)
 ALL_LDFLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -pthread $(LDFLAGS)
 LIBS = $(PKG_LIBS) -ldl -lm
+# What only glmctl needs; a node gets glmd without it.
+CLI_LIBS = $(shell $(PKG) --libs libcurl 2>/dev/null)
 
 SPEC_C    := $(wildcard spec/*.c spec/base/*.c)
 CODEGEN_C := $(wildcard codegen/*.c)
@@ -38,7 +40,8 @@ TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kern
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIBRARIES := $(BUILD)/libcli.a $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
 
-.PHONY: all help check test soak fuzz bench lint format analyze golden generated install uninstall clean demo tests deps
+.PHONY: all help check check-only test tests replays soak fuzz bench lint format format-check analyze golden generated \
+        install uninstall clean demo deps
 
 all: $(BUILD)/glmctl $(BUILD)/glmd ## build glmctl and glmd
 
@@ -68,6 +71,7 @@ $(BUILD)/lib%.a:
 
 $(BUILD)/glmctl: $(call objects,cli/main.c) $(LIBRARIES)
 $(BUILD)/glmd: $(call objects,runtime/main.c) $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
+$(BUILD)/glmctl: LIBS += $(CLI_LIBS)
 $(BUILD)/glmctl $(BUILD)/glmd:
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
@@ -77,7 +81,7 @@ tests: $(TESTS)
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -lcmocka -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_C))
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libsupport.a $(LIBRARIES)
@@ -89,6 +93,77 @@ REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C))
 $(REPLAYS): $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.o $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+
+deps: ## install what the build needs (Debian, Ubuntu)
+	$(Q)tests/install-packages build
+
+demo: deps ## build, apply clusters/demo/demo.yaml and ask the model one question
+	$(Q)$(MAKE) --no-print-directory all
+	$(Q)clusters/demo/run $(BUILD)
+
+test: check
+check: ## install what is missing and run every test of this machine (at most 10 minutes)
+	$(Q)tests/install-packages check
+	$(Q)$(MAKE) --no-print-directory check-only
+
+check-only: all
+	$(Q)$(MAKE) --no-print-directory tests replays
+	$(Q)tests/run $(BUILD) $(PATTERN)
+
+replays: $(REPLAYS)
+
+# The CI table with the full lengths: every fuzzer 60 s, sanitizers over everything.
+soak: ## the long lengths: every fuzzer 60 s, sanitizers over the whole suite
+	$(Q)FUZZ_SECONDS=60 BUDGET=36000 .ci/run
+
+SECONDS ?= 20
+FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_C))
+FUZZ_CC = clang
+FUZZ_FLAGS = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined
+fuzz: ## run the fuzzers: FUZZ="spec plan" SECONDS=60
+	$(Q)$(MAKE) --no-print-directory BUILD=build-fuzz CC=$(FUZZ_CC) CFLAGS="$(FUZZ_FLAGS) $(CFLAGS)" \
+	    LDFLAGS="-fsanitize=address,undefined $(LDFLAGS)" $(FUZZ:%=build-fuzz/fuzzers/%)
+	$(Q)tests/fuzz/run build-fuzz/fuzzers $(SECONDS) $(FUZZ)
+$(BUILD)/fuzzers/%: $(BUILD)/tests/fuzz/fuzz_%.o $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(Q)$(CC) -fsanitize=fuzzer $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+
+bench: $(BENCHES) all ## run the benchmarks
+	$(Q)bench/run $(BUILD)
+
+lint: ## folder direction, forbidden words, shell scripts, man pages
+	$(Q)tests/lint
+
+FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
+format: ## clang-format every source in place
+	$(Q)clang-format -i $(FORMATTED)
+format-check:
+	$(Q)clang-format --dry-run --Werror $(FORMATTED)
+
+analyze: ## cppcheck, clang-tidy and gcc's analyzer
+	$(Q)tests/analyze
+
+compile_commands.json: ## through bear
+	$(Q)$(MAKE) clean BUILD=build-bear
+	$(Q)bear --output $@ -- $(MAKE) --no-print-directory BUILD=build-bear all tests
+
+golden: all tests ## rewrite the golden files; review their diff as code
+	$(Q)tests/golden/rewrite $(BUILD)
+
+generated: all ## rewrite the spec's reference page, completions and man option lists
+	$(Q)cli/generate $(BUILD)
+
+install: all ## honours DESTDIR, PREFIX, bindir, mandir
+	install -D -m 755 $(BUILD)/glmctl $(DESTDIR)$(bindir)/glmctl
+	install -D -m 755 $(BUILD)/glmd $(DESTDIR)$(bindir)/glmd
+	for page in cli/man/*.[1-8]; do install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+
+uninstall: ## remove what install put there
+	rm -f $(DESTDIR)$(bindir)/glmctl $(DESTDIR)$(bindir)/glmd
+	for page in cli/man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+
+clean: ## remove this build
+	rm -rf $(BUILD)
 
 .SECONDARY:
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)

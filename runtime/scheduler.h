@@ -11,26 +11,37 @@
 struct glm_scheduler;
 struct glm_request; /* counted reference */
 
-enum glm_finish { GLM_FINISH_NONE, GLM_FINISH_END_ID, GLM_FINISH_LENGTH, GLM_FINISH_STOPPED,
-                  GLM_FINISH_CANCELED, GLM_FINISH_FAILED };
+enum glm_finish {
+    GLM_FINISH_NONE,
+    GLM_FINISH_END_ID,
+    GLM_FINISH_LENGTH,
+    GLM_FINISH_STOPPED,
+    GLM_FINISH_CANCELED,
+    GLM_FINISH_FAILED
+};
 
 struct glm_request_params {
     const int32_t *ids; /* prompt, borrowed for the call; 1..window-1 */
     uint32_t n_ids;
-    uint32_t max_tokens;  /* prompt + max_tokens <= window: checked by the caller */
+    uint32_t max_tokens; /* prompt + max_tokens <= window: checked by the caller */
     uint32_t min_tokens;
-    bool ignore_end;      /* end ids do not finish and stay in the reply */
+    bool ignore_end; /* end ids do not finish and stay in the reply */
     uint64_t seed;
     float temperature, top_p, min_p;
     int32_t top_k;
-    /* Called by the worker when something new is in the mailbox; must not block. */
+    /* Called by the worker, with its lock held, when something new is in the mailbox: must not
+     * block and must not call into the scheduler. Never called again after glm_request_release. */
     void (*notify)(void *context);
     void *context;
 };
 
 enum glm_status glm_scheduler_new(struct glm_engine *e, const struct glm_plan *plan,
                                   struct glm_scheduler **out, struct glm_error *err);
-/* Ends every request with GLM_FINISH_FAILED ("server is stopping") and joins the worker. */
+/* Ends every request with GLM_FINISH_FAILED ("the server is stopping"), tells the other ranks to
+ * stop and joins the worker. Requests stay readable until released; submit refuses. Called once
+ * from the owner's thread before readers are stopped. */
+void glm_scheduler_stop(struct glm_scheduler *s);
+/* Stops if need be; every request must have been released. */
 void glm_scheduler_free(struct glm_scheduler *s);
 
 /* GLM_EINVAL when it can never fit; GLM_EPEER after a rank was lost. */
@@ -61,6 +72,6 @@ struct glm_scheduler_stats {
     double step_age_s; /* age of the round that runs now, 0 when idle */
     bool broken;       /* a rank was lost or an engine fault: nothing is served any more */
 };
-struct glm_scheduler_stats glm_scheduler_stats(const struct glm_scheduler *s);
+struct glm_scheduler_stats glm_scheduler_stats(struct glm_scheduler *s);
 
 #endif
