@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Renders a conversation as the released GLM chat template does (reference/model.md (j)), byte for
- * byte. Mapping of request fields that the template does not know (efforts, developer messages) is
- * offered here and decided by the HTTP routes. */
+ * byte. What requests have that the template does not know (further efforts, developer messages) is
+ * mapped by the HTTP routes before it comes here. */
 #include "runtime/chat.h"
 
 #include "runtime/unicode.h"
@@ -64,38 +64,6 @@ static bool is_null(const struct glm_json *v)
 static bool is_type(const struct glm_json *v, enum glm_json_type type)
 {
     return v != NULL && v->type == type;
-}
-
-/* ---- Efforts and the thinking switch ---- */
-
-static const struct glm_chat_effort efforts[] = {
-    { "none", NULL, false },  { "minimal", "low", true }, { "low", "low", true },
-    { "medium", "high", true }, { "high", "high", true },   { "xhigh", "max", true },
-    { "max", "max", true },
-};
-const char glm_chat_effort_names[] = "none, minimal, low, medium, high, xhigh, max";
-
-const struct glm_chat_effort *glm_chat_effort(const char *sent)
-{
-    for (size_t i = 0; i < sizeof efforts / sizeof efforts[0]; i++)
-        if (strcmp(efforts[i].sent, sent) == 0)
-            return &efforts[i];
-    return NULL;
-}
-
-bool glm_chat_thinking(const struct glm_json *kwargs, const struct glm_chat_effort *effort,
-                       bool server_default)
-{
-    const struct glm_json *enable = glm_json_get(kwargs, "enable_thinking");
-    if (is_type(enable, GLM_JSON_BOOL))
-        return enable->boolean;
-    const struct glm_json *thinking = glm_json_get(kwargs, "thinking");
-    if (is_type(thinking, GLM_JSON_BOOL))
-        return thinking->boolean;
-    const struct glm_json *type = glm_json_get(thinking, "type");
-    if (glm_json_is_string(type, "enabled") || glm_json_is_string(type, "disabled"))
-        return glm_json_is_string(type, "enabled");
-    return effort == NULL ? server_default : effort->thinking;
 }
 
 static void render_effort(const struct renderer *r)
@@ -551,8 +519,7 @@ static enum glm_status render_message(struct renderer *r, const struct glm_json 
         buf_str(r->out, "<|user|>");
         return add_content(r, content, r->out);
     }
-    if (has_role(message, "system") ||
-        (r->o->developer_is_system && has_role(message, "developer"))) {
+    if (has_role(message, "system")) {
         buf_str(r->out, "<|system|>");
         return add_content(r, content, r->out);
     }

@@ -21,8 +21,8 @@ struct glm_reply {
     const struct glm_tokenizer *t;
     const struct glm_json *tools;
     bool raw, parse_calls;
-    char *stops[GLM_MAX_STOPS];
-    size_t stop_lens[GLM_MAX_STOPS], longest_stop;
+    char *stops[GLM_REPLY_MAX_STOPS];
+    size_t stop_lens[GLM_REPLY_MAX_STOPS], longest_stop;
     uint32_t n_stops;
     int32_t special[N_SPECIAL]; /* -1: the tokenizer has no such token */
 
@@ -62,14 +62,14 @@ static int32_t special_id(const struct glm_tokenizer *t, int mark)
 static enum glm_status copy_stops(struct glm_reply *r, const struct glm_reply_options *o,
                                   struct glm_error *err)
 {
-    if (o->n_stops > GLM_MAX_STOPS)
+    if (o->n_stops > GLM_REPLY_MAX_STOPS)
         return glm_fail(err, GLM_EINVAL, "%u stop strings, more than %d", o->n_stops,
-                        GLM_MAX_STOPS);
+                        GLM_REPLY_MAX_STOPS);
     for (uint32_t i = 0; i < o->n_stops; i++) {
         size_t len = strlen(o->stops[i]);
-        if (len == 0 || len > GLM_MAX_STOP_BYTES)
+        if (len == 0 || len > GLM_REPLY_MAX_STOP_BYTES)
             return glm_fail(err, GLM_EINVAL, "stop string %u has %zu bytes, want 1 to %d", i, len,
-                            GLM_MAX_STOP_BYTES);
+                            GLM_REPLY_MAX_STOP_BYTES);
         if (glm_utf8_valid_bytes(o->stops[i], len) != len)
             return glm_fail(err, GLM_EINVAL, "stop string %u is not valid UTF-8", i);
         r->stops[i] = strdup(o->stops[i]);
@@ -513,15 +513,4 @@ bool glm_reply_failed(const struct glm_reply *r)
 {
     return r->failed || r->bytes.failed || r->piece.failed || r->block.failed ||
            r->reasoning.failed || r->thought.failed || r->held.failed;
-}
-
-bool glm_reply_in_reasoning(const struct glm_tokenizer *t, const int32_t *ids, size_t n)
-{
-    int32_t assistant = glm_tokenizer_added(t, "<|assistant|>");
-    int32_t open = glm_tokenizer_added(t, "<think>");
-    int32_t close = glm_tokenizer_added(t, "</think>");
-    for (size_t i = n; i > 0 && ids[i - 1] != assistant; i--)
-        if (ids[i - 1] == open || ids[i - 1] == close)
-            return ids[i - 1] == open;
-    return false;
 }

@@ -7,7 +7,7 @@
 #include "runtime/json.h"
 #include "runtime/tokenizer.h"
 
-enum { GLM_MAX_STOPS = 16, GLM_MAX_STOP_BYTES = 4096 };
+enum { GLM_REPLY_MAX_STOPS = 16, GLM_REPLY_MAX_STOP_BYTES = 4096 };
 
 struct glm_reply;
 enum glm_reply_kind { GLM_REPLY_REASONING, GLM_REPLY_CONTENT, GLM_REPLY_TOOL_CALL };
@@ -23,13 +23,13 @@ struct glm_reply_event {
     size_t arguments_len;
 };
 struct glm_reply_options {
-    bool in_reasoning;            /* from the rendered prompt, see glm_reply_in_reasoning */
+    bool in_reasoning;            /* the prompt ends inside an open think block */
     const struct glm_json *tools; /* offered tools, for names and argument types, borrowed until
                                      free; NULL: no calls */
     bool parse_calls;
     bool raw;                 /* completions: every token's text is content, special ones too */
-    const char *const *stops; /* stop strings over the content, GLM_MAX_STOPS at most, each
-                                 1..GLM_MAX_STOP_BYTES, NUL-terminated; copied */
+    const char *const *stops; /* stop strings over the content, GLM_REPLY_MAX_STOPS at most, each
+                                 of 1..GLM_REPLY_MAX_STOP_BYTES; copied */
     uint32_t n_stops;
 };
 /* Errors: GLM_EINVAL for stops out of range, GLM_ENOMEM. t is borrowed until free. */
@@ -51,9 +51,5 @@ uint32_t glm_reply_reasoning_tokens(const struct glm_reply *r);
 uint32_t glm_reply_calls(const struct glm_reply *r);
 /* Memory ran out on the way: what was delivered is not the whole reply. */
 bool glm_reply_failed(const struct glm_reply *r);
-
-/* Does a prompt end inside an open think block? After the last <|assistant|>, <think> is the last
- * think token. */
-bool glm_reply_in_reasoning(const struct glm_tokenizer *t, const int32_t *ids, size_t n);
 
 #endif

@@ -16,12 +16,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct glm_chat_options o = { .messages = glm_json_get(v, "messages"),
                                       .tools = glm_json_get(v, "tools"),
                                       .kwargs = glm_json_get(v, "kwargs"),
-                                      .developer_is_system = true,
                                       .generation_prompt = true };
         for (int thinking = 0; thinking < 2; thinking++) {
             struct buf out = { 0 };
             struct glm_error err = { 0 };
-            o.thinking = thinking != 0 && glm_chat_thinking(o.kwargs, NULL, true);
+            o.thinking = thinking != 0;
             enum glm_status status = glm_chat_render(&o, &out, &err);
             if (status != GLM_OK && err.message[0] == '\0')
                 abort();

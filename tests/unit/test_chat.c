@@ -112,68 +112,13 @@ static void the_option_wins_over_the_kwargs_effort(void **state)
     assert_rendered(o, "[]", "{\"reasoning_effort\":1}", HEAD);
 }
 
-static void efforts_map_as_documented(void **state)
+static void unknown_roles_are_dropped(void **state)
 {
     (void)state;
-    static const char *const want[][2] = { { "minimal", "low" },   { "low", "low" },
-                                           { "medium", "high" },   { "high", "high" },
-                                           { "xhigh", "max" },     { "max", "max" } };
-    for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
-        const struct glm_chat_effort *effort = glm_chat_effort(want[i][0]);
-        assert_non_null(effort);
-        assert_string_equal(effort->level, want[i][1]);
-        assert_true(effort->thinking);
-        assert_non_null(strstr(glm_chat_effort_names, want[i][0]));
-    }
-    assert_false(glm_chat_effort("none")->thinking);
-    assert_null(glm_chat_effort("ultra"));
-    assert_null(glm_chat_effort("Low"));
-}
-
-static void the_explicit_switch_wins_over_the_effort(void **state)
-{
-    (void)state;
-    static const struct {
-        const char *kwargs, *effort;
-        bool server, want;
-    } cases[] = {
-        { NULL, NULL, true, true },
-        { NULL, NULL, false, false },
-        { NULL, "none", true, false },
-        { NULL, "low", false, true },
-        { "{\"enable_thinking\":true}", "none", false, true },
-        { "{\"enable_thinking\":false}", "max", true, false },
-        { "{\"enable_thinking\":false,\"thinking\":true}", NULL, true, false },
-        { "{\"thinking\":false}", "high", true, false },
-        { "{\"thinking\":{\"type\":\"disabled\"}}", "high", true, false },
-        { "{\"thinking\":{\"type\":\"enabled\"}}", "none", true, true },
-        { "{\"thinking\":\"yes\"}", "none", true, false },
-        { "{\"enable_thinking\":null}", NULL, true, true },
-    };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct arena arena;
-        arena_init(&arena, 4096);
-        const struct glm_json *kwargs =
-            cases[i].kwargs == NULL
-                ? NULL
-                : parsed(cases[i].kwargs, strlen(cases[i].kwargs), &arena);
-        const struct glm_chat_effort *effort =
-            cases[i].effort == NULL ? NULL : glm_chat_effort(cases[i].effort);
-        if (glm_chat_thinking(kwargs, effort, cases[i].server) != cases[i].want)
-            fail_msg("case %zu", i);
-        arena_release(&arena);
-    }
-}
-
-static void developer_messages_are_system_messages_on_request(void **state)
-{
-    (void)state;
-    static const char messages[] = "[{\"role\":\"developer\",\"content\":\"A\"},"
-                                   "{\"role\":\"system\",\"content\":\"B\"}]";
-    struct glm_chat_options o = plain;
-    assert_rendered(o, messages, NULL, HEAD "<|system|>B");
-    o.developer_is_system = true;
-    assert_rendered(o, messages, NULL, HEAD "<|system|>A<|system|>B");
+    assert_rendered(plain,
+                    "[{\"role\":\"developer\",\"content\":\"A\"},{\"content\":\"B\"},"
+                    "{\"role\":\"system\",\"content\":\"C\"}]",
+                    NULL, HEAD "<|system|>C");
 }
 
 #define CALL(id, name, arguments)                                                                  \
@@ -307,9 +252,7 @@ int main(void)
         cmocka_unit_test(golden_conversations_render_byte_for_byte),
         cmocka_unit_test(thinking_off_closes_the_block_and_keeps_the_effort_line),
         cmocka_unit_test(the_option_wins_over_the_kwargs_effort),
-        cmocka_unit_test(efforts_map_as_documented),
-        cmocka_unit_test(the_explicit_switch_wins_over_the_effort),
-        cmocka_unit_test(developer_messages_are_system_messages_on_request),
+        cmocka_unit_test(unknown_roles_are_dropped),
         cmocka_unit_test(arguments_are_parsed_from_their_wire_text),
         cmocka_unit_test(a_call_without_an_arguments_object_goes_with_its_result),
         cmocka_unit_test(fewer_results_than_calls_are_still_sorted),
