@@ -26,7 +26,7 @@ static uint32_t table_size(uint32_t n)
 
 enum glm_status glm_bpe_init(struct glm_bpe *b, uint32_t n_ids, uint32_t n_vocab, uint32_t n_merges)
 {
-    *b = (struct glm_bpe){ .n_ids = n_ids };
+    *b = (struct glm_bpe){.n_ids = n_ids};
     GLM_ASSERT(n_ids <= GLM_BPE_MAX_TOKENS && n_vocab <= GLM_BPE_MAX_TOKENS &&
                n_merges <= GLM_BPE_MAX_MERGES);
     uint32_t n_by_bytes = table_size(n_vocab), n_pairs = table_size(n_merges);
@@ -51,7 +51,7 @@ void glm_bpe_release(struct glm_bpe *b)
     free(b->tokens);
     free(b->by_bytes);
     free(b->merges);
-    *b = (struct glm_bpe){ 0 };
+    *b = (struct glm_bpe){0};
 }
 
 static uint32_t slot_of(const struct glm_bpe *b, const char *bytes, size_t len)
@@ -79,7 +79,7 @@ bool glm_bpe_set(struct glm_bpe *b, uint32_t id, const char *bytes, size_t len, 
     }
     if (len > 0)
         memcpy(b->bytes + b->n_bytes, bytes, len);
-    b->tokens[id] = (struct glm_bpe_token){ .offset = (uint32_t)b->n_bytes, .len = (uint32_t)len };
+    b->tokens[id] = (struct glm_bpe_token){.offset = (uint32_t)b->n_bytes, .len = (uint32_t)len};
     if (listed)
         b->by_bytes[slot_of(b, b->bytes + b->n_bytes, len)] = (int32_t)id;
     b->n_bytes += len;
@@ -108,14 +108,14 @@ static uint64_t pair_of(int32_t left, int32_t right)
 void glm_bpe_add_merge(struct glm_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id)
 {
     uint64_t pair = pair_of(left, right);
-    *merge_of(b, pair) = (struct glm_bpe_merge){ .pair = pair, .rank = rank, .id = id };
+    *merge_of(b, pair) = (struct glm_bpe_merge){.pair = pair, .rank = rank, .id = id};
 }
 
 void glm_bpe_scratch_release(struct glm_bpe_scratch *s)
 {
     free(s->symbols);
     free(s->heap);
-    *s = (struct glm_bpe_scratch){ 0 };
+    *s = (struct glm_bpe_scratch){0};
 }
 
 /* Room for n symbols and the candidates there can be at once: n - 1 to begin with; each of the
@@ -213,9 +213,9 @@ enum glm_status glm_bpe_encode(const struct glm_bpe *b, const char *bytes, size_
     if (!reserve(s, len))
         return GLM_ENOMEM;
     for (size_t i = 0; i < len; i++)
-        s->symbols[i] = (struct glm_bpe_symbol){ .id = b->byte_ids[(uint8_t)bytes[i]],
-                                                 .left = (int32_t)i - 1,
-                                                 .right = i + 1 < len ? (int32_t)i + 1 : -1 };
+        s->symbols[i] = (struct glm_bpe_symbol){.id = b->byte_ids[(uint8_t)bytes[i]],
+                                                .left = (int32_t)i - 1,
+                                                .right = i + 1 < len ? (int32_t)i + 1 : -1};
     s->n_heap = 0;
     for (size_t i = 0; i + 1 < len; i++)
         offer(b, s, (int32_t)i);

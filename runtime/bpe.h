@@ -8,8 +8,11 @@
 #include "runtime/tokenizer.h"
 
 /* GLM_BPE_MAX_PIECE_BYTES: the longest piece glm_bpe_encode takes. */
-enum { GLM_BPE_MAX_TOKENS = 1 << 22, GLM_BPE_MAX_MERGES = 1 << 23,
-       GLM_BPE_MAX_PIECE_BYTES = 1 << 20 };
+enum {
+    GLM_BPE_MAX_TOKENS = 1 << 22,
+    GLM_BPE_MAX_MERGES = 1 << 23,
+    GLM_BPE_MAX_PIECE_BYTES = 1 << 20
+};
 
 struct glm_bpe_token {
     uint32_t offset, len; /* into bytes; offset UINT32_MAX: this id has no token */

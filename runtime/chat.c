@@ -141,13 +141,13 @@ static enum glm_status render_tools(const struct renderer *r)
 static const struct {
     const char *type, *markers;
 } media[] = {
-    { "image", "<|begin_of_image|><|image|><|end_of_image|>" },
-    { "image_url", "<|begin_of_image|><|image|><|end_of_image|>" },
-    { "video", "<|begin_of_video|><|video|><|end_of_video|>" },
-    { "video_url", "<|begin_of_video|><|video|><|end_of_video|>" },
-    { "audio", "<|begin_of_audio|><|end_of_audio|>" },
-    { "audio_url", "<|begin_of_audio|><|end_of_audio|>" },
-    { "input_audio", "<|begin_of_audio|><|end_of_audio|>" },
+    {"image", "<|begin_of_image|><|image|><|end_of_image|>"},
+    {"image_url", "<|begin_of_image|><|image|><|end_of_image|>"},
+    {"video", "<|begin_of_video|><|video|><|end_of_video|>"},
+    {"video_url", "<|begin_of_video|><|video|><|end_of_video|>"},
+    {"audio", "<|begin_of_audio|><|end_of_audio|>"},
+    {"audio_url", "<|begin_of_audio|><|end_of_audio|>"},
+    {"input_audio", "<|begin_of_audio|><|end_of_audio|>"},
 };
 
 static void add_part(const struct glm_json *part, struct buf *out)
@@ -188,16 +188,16 @@ static enum glm_status add_content(const struct renderer *r, const struct glm_js
 
 static struct text find(struct text in, const char *what, bool last)
 {
-    struct text found = { 0 };
+    struct text found = {0};
     size_t n = strlen(what);
     for (struct text rest = in; rest.len >= n;) {
         const char *at = memmem(rest.bytes, rest.len, what, n);
         if (at == NULL)
             break;
-        found = (struct text){ at, n };
+        found = (struct text){at, n};
         if (!last)
             break;
-        rest = (struct text){ at + n, in.len - (size_t)(at + n - in.bytes) };
+        rest = (struct text){at + n, in.len - (size_t)(at + n - in.bytes)};
     }
     return found;
 }
@@ -211,13 +211,13 @@ static void split_content(struct text content, struct text *reasoning, struct te
     if (first.bytes == NULL)
         return;
     struct text last = find(content, "</think>", true);
-    *answer = (struct text){ last.bytes + last.len,
-                             content.len - (size_t)(last.bytes + last.len - content.bytes) };
-    *reasoning = (struct text){ content.bytes, (size_t)(first.bytes - content.bytes) };
+    *answer = (struct text){last.bytes + last.len,
+                            content.len - (size_t)(last.bytes + last.len - content.bytes)};
+    *reasoning = (struct text){content.bytes, (size_t)(first.bytes - content.bytes)};
     struct text open = find(*reasoning, "<think>", true);
     if (open.bytes != NULL)
-        *reasoning = (struct text){ open.bytes + open.len,
-                                    (size_t)(first.bytes - (open.bytes + open.len)) };
+        *reasoning =
+            (struct text){open.bytes + open.len, (size_t)(first.bytes - (open.bytes + open.len))};
 }
 
 static const struct glm_json *calls_of(const struct glm_json *message)
@@ -230,7 +230,7 @@ static const struct glm_json *calls_of(const struct glm_json *message)
  * "" are an empty object. */
 static const struct glm_json *arguments_of(struct renderer *r, const struct glm_json *call)
 {
-    static const struct glm_json empty = { .type = GLM_JSON_OBJECT };
+    static const struct glm_json empty = {.type = GLM_JSON_OBJECT};
     if (!is_type(glm_json_get(function_of(call), "name"), GLM_JSON_STRING))
         return NULL;
     const struct glm_json *arguments = glm_json_get(function_of(call), "arguments");
@@ -289,17 +289,17 @@ static enum glm_status render_assistant(struct renderer *r, const struct glm_jso
     enum glm_status status = add_content(r, glm_json_get(message, "content"), &r->scratch);
     if (status != GLM_OK)
         return status;
-    struct text content = { buf_text(&r->scratch), r->scratch.len };
-    struct text reasoning = { 0 }, answer = content;
+    struct text content = {buf_text(&r->scratch), r->scratch.len};
+    struct text reasoning = {0}, answer = content;
     const struct glm_json *sent = glm_json_get(message, "reasoning_content");
     if (!is_type(sent, GLM_JSON_STRING))
         sent = glm_json_get(message, "reasoning");
     if (is_type(sent, GLM_JSON_STRING))
-        reasoning = (struct text){ sent->text, sent->len };
+        reasoning = (struct text){sent->text, sent->len};
     else
         split_content(content, &reasoning, &answer);
-    bool cleared = is_truthy(glm_json_get(r->o->kwargs, "clear_thinking")) &&
-                   r->message_i + 1 < r->last_user;
+    bool cleared =
+        is_truthy(glm_json_get(r->o->kwargs, "clear_thinking")) && r->message_i + 1 < r->last_user;
     buf_str(r->out, "<|assistant|><think>");
     if (!cleared)
         buf_add(r->out, reasoning.bytes, reasoning.len);
@@ -348,12 +348,12 @@ static size_t collect_results(const struct glm_json *message, struct result *out
 {
     const struct glm_json *content = glm_json_get(message, "content");
     if (!holds_results(content)) {
-        out[0] = (struct result){ .id = result_id(message), .content = content };
+        out[0] = (struct result){.id = result_id(message), .content = content};
         return 1;
     }
     size_t n = 0;
     for (const struct glm_json *v = content->first; v != NULL; v = v->next)
-        out[n++] = (struct result){ .id = result_id(v), .content = glm_json_get(v, "output") };
+        out[n++] = (struct result){.id = result_id(v), .content = glm_json_get(v, "output")};
     return n;
 }
 
@@ -388,7 +388,7 @@ static void leave_out_results(const struct renderer *r, struct run *run)
             continue;
         const struct glm_json *id = id_of(v, "id");
         if (id != NULL)
-            run->ids[n_ids++] = (struct order){ .id = id };
+            run->ids[n_ids++] = (struct order){.id = id};
         else if (run->n == r->calls->n_children)
             run->results[place].left_out = true;
     }
@@ -396,9 +396,8 @@ static void leave_out_results(const struct renderer *r, struct run *run)
         return;
     qsort(run->ids, n_ids, sizeof *run->ids, compare_ids);
     for (size_t i = 0; i < run->n; i++) {
-        struct order key = { .id = run->results[i].id };
-        if (key.id != NULL &&
-            bsearch(&key, run->ids, n_ids, sizeof *run->ids, compare_ids) != NULL)
+        struct order key = {.id = run->results[i].id};
+        if (key.id != NULL && bsearch(&key, run->ids, n_ids, sizeof *run->ids, compare_ids) != NULL)
             run->results[i].left_out = true;
     }
 }
@@ -409,7 +408,7 @@ static void sort_results(const struct glm_json *calls, struct run *run)
 {
     size_t n_calls = 0;
     for (const struct glm_json *v = calls->first; v != NULL; v = v->next, n_calls++) {
-        run->ids[n_calls] = (struct order){ .id = id_of(v, "id"), .place = n_calls };
+        run->ids[n_calls] = (struct order){.id = id_of(v, "id"), .place = n_calls};
         if (run->ids[n_calls].id == NULL)
             return;
     }
@@ -418,10 +417,9 @@ static void sort_results(const struct glm_json *calls, struct run *run)
         if (same_id(run->ids[i - 1].id, run->ids[i].id))
             return;
     for (size_t i = 0; i < run->n; i++) {
-        struct order key = { .id = run->results[i].id };
+        struct order key = {.id = run->results[i].id};
         const struct order *found =
-            key.id == NULL ? NULL
-                           : bsearch(&key, run->ids, n_calls, sizeof *run->ids, compare_ids);
+            key.id == NULL ? NULL : bsearch(&key, run->ids, n_calls, sizeof *run->ids, compare_ids);
         if (found == NULL || run->taken[found->place])
             return;
         run->by_place[found->place] = run->results[i];
@@ -475,7 +473,7 @@ static enum glm_status render_run(struct renderer *r, const struct glm_json *fir
                                   const struct glm_json **end)
 {
     size_t n_messages = 0, n_calls = r->calls == NULL ? 0 : r->calls->n_children;
-    struct run run = { 0 };
+    struct run run = {0};
     for (*end = first; has_role(*end, "tool"); *end = (*end)->next, n_messages++)
         run.n += count_results(*end);
     run.results = ARENA_ARRAY(&r->arena, run.n, struct result);
@@ -567,7 +565,7 @@ enum glm_status glm_chat_render(const struct glm_chat_options *o, struct buf *ou
     if (!is_type(o->messages, GLM_JSON_ARRAY))
         return glm_fail(err, GLM_EINVAL, "'messages' is %s, want an array",
                         o->messages == NULL ? "missing" : "not an array");
-    struct renderer r = { .o = o, .out = out, .err = err };
+    struct renderer r = {.o = o, .out = out, .err = err};
     arena_init(&r.arena, memory_limit(o->messages));
     buf_str(out, "[gMASK]<sop>");
     if (o->thinking || !o->no_effort_line)

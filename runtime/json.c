@@ -85,7 +85,7 @@ static int open_container(struct parser *p, enum glm_json_type type)
     struct glm_json *v = add_value(p, type);
     if (v == NULL)
         return 0;
-    p->levels[p->depth++] = (struct level){ .container = v };
+    p->levels[p->depth++] = (struct level){.container = v};
     return 1;
 }
 
@@ -158,7 +158,7 @@ static int drop_repeated_keys(struct parser *p, struct glm_json *object)
     }
     size_t i = 0;
     for (struct glm_json *v = object->first; v != NULL; v = v->next, i++)
-        members[i] = (struct member){ .value = v, .place = i };
+        members[i] = (struct member){.value = v, .place = i};
     qsort(members, n, sizeof *members, compare_members);
     size_t n_dropped = 0;
     for (size_t start = 0, end = 0; start < n; start = end) {
@@ -272,15 +272,16 @@ static enum glm_status describe_failure(const struct parser *p, yajl_handle yajl
         return glm_fail(err, GLM_ENOMEM, "cannot read JSON: it needs more than %zu bytes of memory",
                         p->arena->limit_bytes);
     if (p->too_deep)
-        return glm_fail(err, GLM_EINVAL, "cannot read JSON: nested deeper than %d levels at byte %zu",
+        return glm_fail(err, GLM_EINVAL,
+                        "cannot read JSON: nested deeper than %d levels at byte %zu",
                         GLM_JSON_MAX_DEPTH, at);
     unsigned char *text = yajl_get_error(yajl, 0, (const unsigned char *)bytes, len);
     const char *reason = text == NULL ? "not valid" : (const char *)text;
     size_t reason_len = strcspn(reason, "\n");
     if (reason_len > 0 && reason[reason_len - 1] == '.')
         reason_len--;
-    enum glm_status result =
-        glm_fail(err, GLM_EINVAL, "cannot read JSON: %.*s at byte %zu", (int)reason_len, reason, at);
+    enum glm_status result = glm_fail(err, GLM_EINVAL, "cannot read JSON: %.*s at byte %zu",
+                                      (int)reason_len, reason, at);
     if (text != NULL)
         yajl_free_error(yajl, text);
     return result;
@@ -295,7 +296,7 @@ enum glm_status glm_json_parse(const char *bytes, size_t len, struct arena *aren
     if (replace_lone_surrogates(&bytes, len, arena) != GLM_OK)
         return glm_fail(err, GLM_ENOMEM, "cannot read JSON: it needs more than %zu bytes of memory",
                         arena->limit_bytes);
-    struct parser p = { .arena = arena };
+    struct parser p = {.arena = arena};
     yajl_handle yajl = yajl_alloc(&callbacks, NULL, &p);
     if (yajl == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot read JSON: out of memory");

@@ -126,17 +126,17 @@ static void send_text(struct glm_reply *r, enum glm_reply_kind kind, const char 
 {
     if (len == 0)
         return;
-    struct glm_reply_event event = { .kind = kind, .text = text, .len = len };
+    struct glm_reply_event event = {.kind = kind, .text = text, .len = len};
     r->emit(r->context, &event);
 }
 
 static void send_calls(struct glm_reply *r, struct glm_calls *calls)
 {
     for (size_t i = 0; i < calls->n; i++) {
-        struct glm_reply_event event = { .kind = GLM_REPLY_TOOL_CALL,
-                                         .name = calls->items[i].name,
-                                         .arguments = calls->items[i].arguments,
-                                         .arguments_len = calls->items[i].arguments_len };
+        struct glm_reply_event event = {.kind = GLM_REPLY_TOOL_CALL,
+                                        .name = calls->items[i].name,
+                                        .arguments = calls->items[i].arguments,
+                                        .arguments_len = calls->items[i].arguments_len};
         r->emit(r->context, &event);
         r->n_calls++;
     }
@@ -208,8 +208,7 @@ static size_t undisputed_bytes(const struct glm_reply *r)
     size_t n = r->held.len < r->longest_stop ? r->held.len : r->longest_stop;
     for (; n > 0; n--)
         for (uint32_t i = 0; i < r->n_stops; i++)
-            if (n < r->stop_lens[i] &&
-                memcmp(r->held.data + r->held.len - n, r->stops[i], n) == 0)
+            if (n < r->stop_lens[i] && memcmp(r->held.data + r->held.len - n, r->stops[i], n) == 0)
                 return r->held.len - n;
     return r->held.len;
 }
@@ -233,9 +232,8 @@ static void add_content(struct glm_reply *r, const char *text, size_t len)
     if (r->held.failed || find_stop(r, before))
         return;
     if (r->bare == GLM_UNDECIDED)
-        r->bare = r->content_sent
-                      ? GLM_IS_TEXT
-                      : glm_calls_decide_bare(r->held.data, r->held.len, r->tools);
+        r->bare = r->content_sent ? GLM_IS_TEXT
+                                  : glm_calls_decide_bare(r->held.data, r->held.len, r->tools);
     if (r->bare != GLM_IS_TEXT)
         return;
     size_t ready = undisputed_bytes(r);
@@ -298,7 +296,7 @@ static void block_is_text(struct glm_reply *r, size_t len)
  * a call. len: of its text as the model wrote it. */
 static void finish_block(struct glm_reply *r, bool only_offered, size_t len)
 {
-    struct glm_calls calls = { 0 };
+    struct glm_calls calls = {0};
     if (!glm_block_parse(&r->block, r->tools, only_offered, &calls)) {
         block_is_text(r, len);
         return;
@@ -308,15 +306,15 @@ static void finish_block(struct glm_reply *r, bool only_offered, size_t len)
         /* Counts only at the very end of the reasoning, so it waits for that. */
         buf_add(&r->thought, r->block.text.data, len);
         for (size_t i = 0; i < calls.n; i++) {
-            struct glm_call *items = realloc(
-                r->thought_of.items, (r->thought_of.n + 1) * sizeof *items);
+            struct glm_call *items =
+                realloc(r->thought_of.items, (r->thought_of.n + 1) * sizeof *items);
             if (items == NULL) {
                 r->failed = true;
                 break;
             }
             r->thought_of.items = items;
             items[r->thought_of.n++] = calls.items[i];
-            calls.items[i] = (struct glm_call){ 0 };
+            calls.items[i] = (struct glm_call){0};
         }
         glm_calls_release(&calls);
         return;
@@ -366,8 +364,8 @@ static void open_block(struct glm_reply *r)
 
 static void add_mark(struct glm_reply *r, enum glm_mark_kind kind)
 {
-    bool opens = kind == GLM_MARK_CALL &&
-                 (!r->in_block || !r->decided || glm_block_may_open(&r->block));
+    bool opens =
+        kind == GLM_MARK_CALL && (!r->in_block || !r->decided || glm_block_may_open(&r->block));
     if (opens && r->parse_calls) {
         open_block(r);
     } else if (r->in_block) {
@@ -461,10 +459,10 @@ static void finish_reasoning(struct glm_reply *r, bool ended_by_end_id)
     flush_thought(r);
     if (!ended_by_end_id || r->reasoning.len == 0)
         return;
-    struct glm_reply_event event = { .kind = GLM_REPLY_CONTENT,
-                                     .text = r->reasoning.data,
-                                     .len = r->reasoning.len,
-                                     .repeats_reasoning = true };
+    struct glm_reply_event event = {.kind = GLM_REPLY_CONTENT,
+                                    .text = r->reasoning.data,
+                                    .len = r->reasoning.len,
+                                    .repeats_reasoning = true};
     r->emit(r->context, &event);
 }
 
@@ -484,7 +482,7 @@ bool glm_reply_finish(struct glm_reply *r, bool ended_by_end_id, glm_reply_emit 
         finish_reasoning(r, ended_by_end_id);
         return false;
     }
-    struct glm_calls calls = { 0 };
+    struct glm_calls calls = {0};
     if (r->bare == GLM_IS_CALL && ended_by_end_id && r->n_calls == 0 &&
         glm_calls_parse_bare(buf_text(&r->held), r->held.len, r->tools, &calls)) {
         drop_held(r);

@@ -19,7 +19,7 @@ struct encoder {
 void glm_ids_release(struct glm_ids *ids)
 {
     free(ids->ids);
-    *ids = (struct glm_ids){ 0 };
+    *ids = (struct glm_ids){0};
 }
 
 bool glm_ids_add(struct glm_ids *ids, int32_t id)
@@ -59,8 +59,8 @@ static enum glm_status encode_text(struct encoder *e, const char *text, size_t l
     size_t at = 0;
     while (e->match != NULL && at < len && status == GLM_OK) {
         uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-        int n = pcre2_match(e->t->regex, (PCRE2_SPTR)text, len, at, options, e->match,
-                            e->t->limits);
+        int n =
+            pcre2_match(e->t->regex, (PCRE2_SPTR)text, len, at, options, e->match, e->t->limits);
         if (n == PCRE2_ERROR_JIT_STACKLIMIT)
             n = pcre2_match(e->t->regex, (PCRE2_SPTR)text, len, at, options | PCRE2_NO_JIT,
                             e->match, e->t->limits);
@@ -134,7 +134,7 @@ static enum glm_status encode_all(struct encoder *e, const char *text, size_t le
 enum glm_status glm_tokenizer_encode(const struct glm_tokenizer *t, const char *text, size_t len,
                                      bool parse_special, struct glm_ids *out)
 {
-    struct encoder e = { .t = t, .out = out };
+    struct encoder e = {.t = t, .out = out};
     if (t->regex != NULL) {
         e.match = pcre2_match_data_create(1, NULL);
         if (e.match == NULL)

@@ -171,9 +171,10 @@ static enum glm_status check_model(struct loader *l, const struct glm_json *mode
         return REFUSE(l->err, "'model.type' is '%.40s', want 'BPE'",
                       text_of(glm_json_get(model, "type"), "not a string"));
     const struct glm_json *dropout = glm_json_get(model, "dropout");
-    if (!is_null(dropout) && !(dropout->type == GLM_JSON_NUMBER && strtod(dropout->text, NULL) == 0))
+    if (!is_null(dropout) &&
+        !(dropout->type == GLM_JSON_NUMBER && strtod(dropout->text, NULL) == 0))
         return REFUSE(l->err, "'model.dropout' is set, want null");
-    static const char *const affixes[] = { "continuing_subword_prefix", "end_of_word_suffix" };
+    static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++) {
         const struct glm_json *affix = glm_json_get(model, affixes[i]);
         if (!is_null(affix) && !glm_json_is_string(affix, ""))
@@ -201,7 +202,7 @@ static enum glm_status load_added_token(struct loader *l, const struct glm_json 
     const struct glm_json *content = glm_json_get(v, "content");
     if (content == NULL || content->type != GLM_JSON_STRING || content->len == 0)
         return REFUSE(l->err, "an added token has no content");
-    static const char *const flags[] = { "single_word", "lstrip", "rstrip" };
+    static const char *const flags[] = {"single_word", "lstrip", "rstrip"};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         if (is_true(glm_json_get(v, flags[i])))
             return REFUSE(l->err, "added token '%.40s' asks for '%s', which is not supported",
@@ -258,7 +259,8 @@ static enum glm_status load_added(struct loader *l, const struct glm_json *list)
 
 /* ---- Normalizer, pre-tokenizer, post-processor, decoder ---- */
 
-/* The steps of a part: those of a Sequence, or the part itself. list names the Sequence's member. */
+/* The steps of a part: those of a Sequence, or the part itself. list names the Sequence's member.
+ */
 static const struct glm_json *steps_of(const struct glm_json *part, const char *list)
 {
     if (is_null(part))
@@ -296,7 +298,7 @@ static void translate_spaces(const struct glm_json *pattern, struct buf *out)
 static enum glm_status compile_regex(struct loader *l, const struct glm_json *pattern)
 {
     struct glm_tokenizer *t = l->t;
-    struct buf text = { 0 };
+    struct buf text = {0};
     translate_spaces(pattern, &text);
     int code = 0;
     PCRE2_SIZE at = 0;
@@ -306,7 +308,7 @@ static enum glm_status compile_regex(struct loader *l, const struct glm_json *pa
                              PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &code, &at, NULL);
     buf_release(&text);
     if (t->regex == NULL) {
-        PCRE2_UCHAR reason[128] = { 0 };
+        PCRE2_UCHAR reason[128] = {0};
         pcre2_get_error_message(code, reason, sizeof reason);
         return REFUSE(l->err, "the pre-tokenizer's pattern does not compile: %s at byte %zu",
                       (const char *)reason, (size_t)at);
@@ -339,7 +341,7 @@ static enum glm_status load_pre_tokenizer(struct loader *l, const struct glm_jso
             if (status != GLM_OK)
                 return status;
         } else if (glm_json_is_string(type, "ByteLevel") && !byte_level) {
-            static const char *const flags[] = { "add_prefix_space", "use_regex" };
+            static const char *const flags[] = {"add_prefix_space", "use_regex"};
             for (size_t i = 0; i < 2; i++) {
                 const struct glm_json *flag = glm_json_get(step, flags[i]);
                 if (flag == NULL || flag->type != GLM_JSON_BOOL || flag->boolean)
@@ -380,14 +382,16 @@ static enum glm_status load(struct loader *l, const struct glm_json *file)
         added = NULL;
     if (vocab->n_children > GLM_BPE_MAX_TOKENS || merges->n_children > GLM_BPE_MAX_MERGES ||
         (added != NULL && added->n_children > GLM_TOKENIZER_MAX_ADDED))
-        return REFUSE(l->err, "it lists %zu tokens, %zu merges and %zu added tokens, more than %d, "
-                      "%d and %d", vocab->n_children, merges->n_children,
-                      added == NULL ? 0 : added->n_children, GLM_BPE_MAX_TOKENS, GLM_BPE_MAX_MERGES,
-                      GLM_TOKENIZER_MAX_ADDED);
+        return REFUSE(l->err,
+                      "it lists %zu tokens, %zu merges and %zu added tokens, more than %d, "
+                      "%d and %d",
+                      vocab->n_children, merges->n_children, added == NULL ? 0 : added->n_children,
+                      GLM_BPE_MAX_TOKENS, GLM_BPE_MAX_MERGES, GLM_TOKENIZER_MAX_ADDED);
     enum glm_status status = check_model(l, model);
     uint32_t n_ids = 0;
     if (status == GLM_OK)
-        status = check_part(l, "normalizer", "normalizers", glm_json_get(file, "normalizer"), false);
+        status =
+            check_part(l, "normalizer", "normalizers", glm_json_get(file, "normalizer"), false);
     if (status == GLM_OK)
         status = check_part(l, "post-processor", "processors", glm_json_get(file, "post_processor"),
                             true);
@@ -418,9 +422,9 @@ enum glm_status glm_tokenizer_parse(const char *json, size_t len, struct glm_tok
     struct arena arena;
     /* The densest JSON, "[[]," repeated, makes one node of 64 bytes from 3 bytes of text. */
     arena_init(&arena, len * 32 + (1 << 20));
-    struct loader l = { .t = calloc(1, sizeof *l.t), .err = err };
+    struct loader l = {.t = calloc(1, sizeof *l.t), .err = err};
     struct glm_json *file = NULL;
-    struct glm_error problem = { 0 };
+    struct glm_error problem = {0};
     enum glm_status status = GLM_ENOMEM;
     if (l.t == NULL)
         glm_fail(err, GLM_ENOMEM, "cannot load the tokenizer: out of memory");
@@ -444,8 +448,8 @@ enum glm_status glm_tokenizer_parse(const char *json, size_t len, struct glm_tok
 enum glm_status glm_tokenizer_open(const char *path, struct glm_tokenizer **out,
                                    struct glm_error *err)
 {
-    struct buf file = { 0 };
-    struct glm_error problem = { 0 };
+    struct buf file = {0};
+    struct glm_error problem = {0};
     enum glm_status status = glm_file_read(path, GLM_TOKENIZER_MAX_FILE_BYTES, &file, err);
     if (status == GLM_OK) {
         status = glm_tokenizer_parse(file.data, file.len, out, &problem);

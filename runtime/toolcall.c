@@ -23,7 +23,7 @@ void glm_block_release(struct glm_block *b)
 {
     buf_release(&b->text);
     free(b->marks);
-    *b = (struct glm_block){ 0 };
+    *b = (struct glm_block){0};
 }
 
 static void add_mark(struct glm_block *b, enum glm_mark_kind kind, bool structural)
@@ -42,8 +42,7 @@ static void add_mark(struct glm_block *b, enum glm_mark_kind kind, bool structur
     buf_str(&b->text, glm_mark_text[kind]);
     b->failed = b->failed || b->text.failed;
     b->marks[b->n_marks++] = (struct glm_mark){
-        .kind = kind, .structural = structural, .start = start, .end = b->text.len
-    };
+        .kind = kind, .structural = structural, .start = start, .end = b->text.len};
 }
 
 void glm_block_open(struct glm_block *b)
@@ -62,8 +61,8 @@ static bool is_space(char c)
 /* Letters of names and keys: any script's, since tools are named in any. */
 static bool is_word(char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '_' || c == '.' || c == ':' || c == '-' || (unsigned char)c >= 0x80;
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '.' || c == ':' || c == '-' || (unsigned char)c >= 0x80;
 }
 
 static void trim(const char **text, size_t *len)
@@ -139,7 +138,8 @@ void glm_block_close(struct glm_block *b)
         glm_block_mark(b, GLM_MARK_CALL_END);
 }
 
-/* Text that starts at text, up to the first mark behind the opener (next; GLM_N_MARKS: none yet). */
+/* Text that starts at text, up to the first mark behind the opener (next; GLM_N_MARKS: none yet).
+ */
 static enum glm_verdict decide(const char *text, size_t len, enum glm_mark_kind next)
 {
     static const char function[] = "<function=";
@@ -193,7 +193,7 @@ void glm_calls_release(struct glm_calls *c)
         free(c->items[i].arguments);
     }
     free(c->items);
-    *c = (struct glm_calls){ 0 };
+    *c = (struct glm_calls){0};
 }
 
 static const struct glm_json *function_of(const struct glm_json *tool)
@@ -224,8 +224,7 @@ static const struct glm_json *offered_tool(const struct glm_json *tools, const c
 static bool may_go_out_unoffered(const char *name, size_t len)
 {
     for (size_t i = 0; i < len; i++)
-        if ((unsigned char)name[i] >= 0x80 || name[i] == '.' || name[i] == ':' ||
-            !is_word(name[i]))
+        if ((unsigned char)name[i] >= 0x80 || name[i] == '.' || name[i] == ':' || !is_word(name[i]))
             return false;
     return len > 0 && len <= MAX_NAME_BYTES;
 }
@@ -283,7 +282,7 @@ static bool add_argument(struct builder *b, const char *key, size_t key_len, con
          v = v->next)
         if (v->key != NULL && v->key_len == key_len && memcmp(v->key, key, key_len) == 0)
             schema = v;
-    struct argument argument = { .key = key, .key_len = key_len, .value_start = b->values.len };
+    struct argument argument = {.key = key, .key_len = key_len, .value_start = b->values.len};
     glm_call_type_value(parameters, schema, value, value_len, &b->values);
     argument.value_len = b->values.len - argument.value_start;
     for (size_t i = 0; i < b->n; i++)
@@ -307,9 +306,9 @@ static bool add_argument(struct builder *b, const char *key, size_t key_len, con
 static bool add_call(struct glm_calls *calls, const char *name, size_t name_len,
                      struct buf *arguments)
 {
-    struct glm_call call = { .name = strndup(name, name_len),
-                             .arguments = arguments->data,
-                             .arguments_len = arguments->len };
+    struct glm_call call = {.name = strndup(name, name_len),
+                            .arguments = arguments->data,
+                            .arguments_len = arguments->len};
     bool ok = call.name != NULL && call.arguments != NULL && !arguments->failed;
     if (ok && calls->n == calls->capacity) {
         size_t capacity = calls->capacity * 2 + 4;
@@ -320,7 +319,7 @@ static bool add_call(struct glm_calls *calls, const char *name, size_t name_len,
             calls->capacity = capacity;
         }
     }
-    *arguments = (struct buf){ 0 };
+    *arguments = (struct buf){0};
     if (ok) {
         calls->items[calls->n++] = call;
     } else {
@@ -343,7 +342,7 @@ static bool arguments_are_finite(const struct buf *arguments)
 
 static bool builder_finish(struct builder *b, struct glm_calls *calls)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     buf_char(&text, '{');
     for (size_t i = 0; i < b->n; i++) {
         if (i > 0)
@@ -390,7 +389,7 @@ static bool is_blank(const char *text, size_t len)
 
 static bool parse_layout(const struct glm_block *block, bool only_offered, struct builder *b)
 {
-    struct walk w = { .block = block };
+    struct walk w = {.block = block};
     const char *text = NULL, *key = NULL, *value = NULL;
     size_t len = 0, key_len = 0, value_len = 0;
     enum glm_mark_kind kind = next_text(&w, &text, &len);
@@ -458,7 +457,8 @@ static const char *parameter_end(const char *at, const char *end)
 static bool parse_tags(const char *at, const char *end, bool only_offered, struct builder *b)
 {
     const char *close;
-    if (!skip_text(&at, end, "<function=") || (close = memchr(at, '>', (size_t)(end - at))) == NULL ||
+    if (!skip_text(&at, end, "<function=") ||
+        (close = memchr(at, '>', (size_t)(end - at))) == NULL ||
         !set_name(b, at, (size_t)(close - at), only_offered))
         return false;
     at = close + 1;
@@ -488,7 +488,7 @@ static bool parse_tags(const char *at, const char *end, bool only_offered, struc
 
 static const struct glm_json *json_arguments(const struct glm_json *call)
 {
-    static const char *const keys[] = { "arguments", "args", "parameters" };
+    static const char *const keys[] = {"arguments", "args", "parameters"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         const struct glm_json *v = glm_json_get(call, keys[i]);
         if (v != NULL)
@@ -500,8 +500,8 @@ static const struct glm_json *json_arguments(const struct glm_json *call)
 static bool add_json_call(const struct glm_json *call, const struct glm_json *tools,
                           bool only_offered, struct arena *arena, struct glm_calls *calls)
 {
-    static const struct glm_json empty = { .type = GLM_JSON_OBJECT };
-    struct builder b = { .tools = tools };
+    static const struct glm_json empty = {.type = GLM_JSON_OBJECT};
+    struct builder b = {.tools = tools};
     call = function_of(call);
     const struct glm_json *name = glm_json_get(call, "name");
     const struct glm_json *arguments = json_arguments(call);
@@ -518,7 +518,7 @@ static bool add_json_call(const struct glm_json *call, const struct glm_json *to
     }
     if (arguments->type != GLM_JSON_OBJECT || (b.tool == NULL && !is_finite(arguments)))
         return false;
-    struct buf text = { 0 };
+    struct buf text = {0};
     glm_json_print(arguments, true, &text);
     return add_call(calls, b.name, b.name_len, &text);
 }
@@ -564,7 +564,7 @@ bool glm_block_parse(const struct glm_block *block, const struct glm_json *tools
     skip_space(&text, end);
     if (text < end && (*text == '{' || *text == '['))
         return parse_json(text, (size_t)(end - text), tools, only_offered, calls);
-    struct builder b = { .tools = tools };
+    struct builder b = {.tools = tools};
     const char *at = text;
     bool ok = skip_text(&at, end, "<function=") ? parse_tags(text, end, only_offered, &b)
                                                 : parse_layout(block, only_offered, &b);
@@ -601,8 +601,8 @@ static enum glm_verdict read_string(const char **at, const char *end, const char
 
 enum glm_verdict glm_calls_decide_bare(const char *text, size_t len, const struct glm_json *tools)
 {
-    static const char *const keys[] = { "name", "function", "type",
-                                        "arguments", "args", "parameters" };
+    static const char *const keys[] = {"name",      "function", "type",
+                                       "arguments", "args",     "parameters"};
     const char *at = text, *end = text + len, *word = NULL;
     size_t word_len = 0;
     skip_space(&at, end);

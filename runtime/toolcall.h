@@ -20,7 +20,7 @@ extern const char *const glm_mark_text[GLM_N_MARKS];
 
 struct glm_mark {
     enum glm_mark_kind kind;
-    bool structural; /* false: part of a value */
+    bool structural;   /* false: part of a value */
     size_t start, end; /* in the block's text */
 };
 struct glm_block {
@@ -63,8 +63,7 @@ bool glm_calls_parse_bare(const char *text, size_t len, const struct glm_json *t
                           struct glm_calls *calls);
 /* May text be the beginning of such an answer? Decided with the first key, and its value if that
  * is the name. */
-enum glm_verdict glm_calls_decide_bare(const char *text, size_t len,
-                                       const struct glm_json *tools);
+enum glm_verdict glm_calls_decide_bare(const char *text, size_t len, const struct glm_json *tools);
 
 /* One value as written → JSON text, typed by its schema. parameters: what "$ref" refers into. */
 void glm_call_type_value(const struct glm_json *parameters, const struct glm_json *schema,

@@ -23,9 +23,9 @@ static const struct {
     const char *name;
     unsigned types;
 } type_names[] = {
-    { "string", T_STRING },   { "integer", T_INTEGER }, { "number", T_NUMBER | T_INTEGER },
-    { "boolean", T_BOOLEAN }, { "null", T_NULL },       { "array", T_ARRAY },
-    { "object", T_OBJECT },
+    {"string", T_STRING},   {"integer", T_INTEGER}, {"number", T_NUMBER | T_INTEGER},
+    {"boolean", T_BOOLEAN}, {"null", T_NULL},       {"array", T_ARRAY},
+    {"object", T_OBJECT},
 };
 
 static bool is_integral(const struct glm_json *v)
@@ -94,7 +94,7 @@ static unsigned schema_types(const struct glm_json *root, const struct glm_json 
             types |= named_type(v);
     if (types == 0)
         types = schema_types(root, follow_reference(root, glm_json_get(schema, "$ref")), depth + 1);
-    static const char *const unions[] = { "anyOf", "oneOf", "allOf" };
+    static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
     for (size_t i = 0; i < 3 && types == 0; i++) {
         const struct glm_json *list = glm_json_get(schema, unions[i]);
         if (list != NULL && list->type == GLM_JSON_ARRAY)
@@ -186,7 +186,7 @@ static const struct glm_json *read_value(const char *text, size_t len, unsigned 
                                          struct arena *arena)
 {
     const struct glm_json *v = parse(text, len, arena);
-    struct buf closed = { 0 };
+    struct buf closed = {0};
     if (v == NULL && (types == 0 || (types & (T_ARRAY | T_OBJECT)) != 0) &&
         close_bracket(text, len, &closed))
         v = parse(buf_text(&closed), closed.len, arena);
@@ -211,7 +211,8 @@ void glm_call_type_value(const struct glm_json *parameters, const struct glm_jso
     arena_init(&arena, len * 128 + 65536);
     const struct glm_json *v;
     if ((types & T_STRING) != 0) {
-        /* Text, unless it is exactly one of the other types allowed: "123" stays text beside null. */
+        /* Text, unless it is exactly one of the other types allowed: "123" stays text beside null.
+         */
         v = parse(text, len, &arena);
         if (v != NULL && (v->type == GLM_JSON_STRING || (type_of(v) & types) == 0))
             v = NULL;

@@ -10,9 +10,9 @@ struct utf8_row {
     uint8_t first, last, second_first, second_last, n_bytes;
 };
 static const struct utf8_row utf8_rows[] = {
-    { 0x00, 0x7F, 0x00, 0x00, 1 }, { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
-    { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
-    { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+    {0x00, 0x7F, 0x00, 0x00, 1}, {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+    {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
+    {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
 };
 
 static const struct utf8_row *row_of(uint8_t lead)
@@ -66,7 +66,7 @@ size_t glm_utf8_valid_bytes(const char *text, size_t len)
 uint32_t glm_utf8_decode(const char *text, size_t n_bytes)
 {
     const uint8_t *p = (const uint8_t *)text;
-    static const uint8_t lead_mask[] = { 0, 0x7F, 0x1F, 0x0F, 0x07 };
+    static const uint8_t lead_mask[] = {0, 0x7F, 0x1F, 0x0F, 0x07};
     uint32_t code = p[0] & lead_mask[n_bytes];
     for (size_t i = 1; i < n_bytes; i++)
         code = code << 6 | (p[i] & 0x3Fu);
@@ -121,9 +121,8 @@ static bool is_python_space(uint32_t code)
     static const struct {
         uint32_t first, last;
     } spaces[] = {
-        { 0x09, 0x0D },     { 0x1C, 0x20 },     { 0x85, 0x85 },     { 0xA0, 0xA0 },
-        { 0x1680, 0x1680 }, { 0x2000, 0x200A }, { 0x2028, 0x2029 }, { 0x202F, 0x202F },
-        { 0x205F, 0x205F }, { 0x3000, 0x3000 },
+        {0x09, 0x0D},     {0x1C, 0x20},     {0x85, 0x85},     {0xA0, 0xA0},     {0x1680, 0x1680},
+        {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
     };
     for (size_t i = 0; i < sizeof spaces / sizeof spaces[0]; i++)
         if (code >= spaces[i].first && code <= spaces[i].last)
@@ -146,8 +145,8 @@ void glm_python_strip(const char **text, size_t *len)
         while (start > 0 && *len - start < 4 && ((uint8_t)(*text)[start] & 0xC0) == 0x80)
             start--;
         size_t n = 0;
-        if (glm_utf8_scan(*text + start, *len - start, &n) != GLM_UTF8_WHOLE ||
-            n != *len - start || !is_python_space(glm_utf8_decode(*text + start, n)))
+        if (glm_utf8_scan(*text + start, *len - start, &n) != GLM_UTF8_WHOLE || n != *len - start ||
+            !is_python_space(glm_utf8_decode(*text + start, n)))
             break;
         *len = start;
     }

@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             glm_json_parse(tools_text, sizeof tools_text - 1, &arena, &tools, NULL) != GLM_OK)
             abort();
         for (int i = 0; i < 256; i++) {
-            struct glm_ids ids = { 0 };
+            struct glm_ids ids = {0};
             char byte = (char)i;
             if (glm_tokenizer_encode(t, &byte, 1, false, &ids) != GLM_OK || ids.n != 1)
                 abort();
@@ -54,22 +54,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     if (size == 0)
         return 0;
-    static const char *const stops[] = { "stop", "\n\n", "</tool_call>x" };
-    struct glm_reply_options o = { .in_reasoning = (data[0] & 1) != 0,
-                                   .parse_calls = (data[0] & 2) != 0,
-                                   .tools = tools,
-                                   .raw = (data[0] & 12) == 12,
-                                   .stops = stops,
-                                   .n_stops = (data[0] & 16) != 0 ? 3 : 0 };
+    static const char *const stops[] = {"stop", "\n\n", "</tool_call>x"};
+    struct glm_reply_options o = {.in_reasoning = (data[0] & 1) != 0,
+                                  .parse_calls = (data[0] & 2) != 0,
+                                  .tools = tools,
+                                  .raw = (data[0] & 12) == 12,
+                                  .stops = stops,
+                                  .n_stops = (data[0] & 16) != 0 ? 3 : 0};
     struct glm_reply *r = NULL;
     size_t delivered = 0, n_bytes = 0;
     if (glm_reply_new(t, &o, &r, NULL) != GLM_OK)
         abort();
     for (size_t i = 1; i < size && glm_reply_stop(r) == NULL; i++) {
         static const char first_added[] = "<think>";
-        int32_t id = data[i] < 16 ? glm_tokenizer_added(t, first_added) + data[i]
-                                  : byte_ids[data[i]];
-        struct buf bytes = { 0 };
+        int32_t id =
+            data[i] < 16 ? glm_tokenizer_added(t, first_added) + data[i] : byte_ids[data[i]];
+        struct buf bytes = {0};
         glm_tokenizer_bytes(t, id, false, &bytes);
         n_bytes += bytes.len;
         buf_release(&bytes);

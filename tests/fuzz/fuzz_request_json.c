@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as request JSON: what parses must print, and what was printed must parse to the same. */
+/* Any bytes as request JSON: what parses must print, and what was printed must parse to the same.
+ */
 #include "runtime/json.h"
 
 #include <stdlib.h>
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct arena arena;
     arena_init(&arena, 16 << 20);
     struct glm_json *v = NULL, *again = NULL;
-    struct buf compact = { 0 }, python = { 0 }, second = { 0 };
+    struct buf compact = {0}, python = {0}, second = {0};
     if (glm_json_parse((const char *)data, size, &arena, &v, NULL) == GLM_OK) {
         glm_json_print(v, true, &compact);
         glm_json_print(v, false, &python);

@@ -13,8 +13,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct glm_tokenizer *t = NULL;
     if (glm_tokenizer_parse((const char *)data, size, &t, NULL) != GLM_OK)
         return 0;
-    struct glm_ids ids = { 0 };
-    struct buf back = { 0 };
+    struct glm_ids ids = {0};
+    struct buf back = {0};
     if (glm_tokenizer_encode(t, text, sizeof text - 1, true, &ids) != GLM_OK)
         abort();
     for (size_t i = 0; i < ids.n; i++)

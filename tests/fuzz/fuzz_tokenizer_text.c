@@ -14,8 +14,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (t == NULL && glm_tokenizer_open("clusters/demo/exl3/tokenizer.json", &t, NULL) != GLM_OK)
         abort();
     for (int special = 0; special < 2; special++) {
-        struct glm_ids ids = { 0 };
-        struct buf back = { 0 };
+        struct glm_ids ids = {0};
+        struct buf back = {0};
         if (glm_tokenizer_encode(t, (const char *)data, size, special != 0, &ids) != GLM_OK)
             abort();
         for (size_t i = 0; i < ids.n; i++)

@@ -15,7 +15,7 @@
 static struct glm_json *parsed(const char *text, size_t len, struct arena *arena)
 {
     struct glm_json *v = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_json_parse(text, len, arena, &v, &err) != GLM_OK)
         fail_msg("%s: %s", text, err.message);
     return v;
@@ -24,7 +24,7 @@ static struct glm_json *parsed(const char *text, size_t len, struct arena *arena
 static void golden_conversations_render_byte_for_byte(void **state)
 {
     (void)state;
-    struct buf file = { 0 };
+    struct buf file = {0};
     struct arena arena;
     arena_init(&arena, 64 << 20);
     assert_int_equal(glm_file_read("tests/golden/pico/chat_template.json", 16 << 20, &file, NULL),
@@ -33,13 +33,13 @@ static void golden_conversations_render_byte_for_byte(void **state)
     assert_int_equal(cases->n_children, 28);
     for (const struct glm_json *v = cases->first; v != NULL; v = v->next) {
         const struct glm_json *rendered = glm_json_get(v, "rendered");
-        struct glm_chat_options o = { .messages = glm_json_get(v, "messages"),
-                                      .tools = glm_json_get(v, "tools"),
-                                      .kwargs = glm_json_get(v, "kwargs"),
-                                      .thinking = true,
-                                      .generation_prompt = true };
-        struct buf out = { 0 };
-        struct glm_error err = { 0 };
+        struct glm_chat_options o = {.messages = glm_json_get(v, "messages"),
+                                     .tools = glm_json_get(v, "tools"),
+                                     .kwargs = glm_json_get(v, "kwargs"),
+                                     .thinking = true,
+                                     .generation_prompt = true};
+        struct buf out = {0};
+        struct glm_error err = {0};
         enum glm_status status = glm_chat_render(&o, &out, &err);
         const char *name = glm_json_get(v, "name")->text;
         if (rendered == NULL) {
@@ -64,8 +64,8 @@ static char *rendered(struct glm_chat_options o, const char *messages, const cha
     o.messages = parsed(messages, strlen(messages), &arena);
     o.tools = tools == NULL ? NULL : parsed(tools, strlen(tools), &arena);
     o.kwargs = kwargs == NULL ? NULL : parsed(kwargs, strlen(kwargs), &arena);
-    struct buf out = { 0 };
-    struct glm_error err = { 0 };
+    struct buf out = {0};
+    struct glm_error err = {0};
     if (glm_chat_render(&o, &out, &err) != GLM_OK)
         fail_msg("%s", err.message);
     arena_release(&arena);
@@ -82,12 +82,12 @@ static void assert_rendered(struct glm_chat_options o, const char *messages, con
 
 #define HEAD "[gMASK]<sop><|system|>Reasoning Effort: Max"
 #define USER "[{\"role\":\"user\",\"content\":\"Hi\"}]"
-static const struct glm_chat_options plain = { .thinking = true };
+static const struct glm_chat_options plain = {.thinking = true};
 
 static void thinking_off_closes_the_block_and_keeps_the_effort_line(void **state)
 {
     (void)state;
-    struct glm_chat_options o = { .thinking = false, .generation_prompt = true };
+    struct glm_chat_options o = {.thinking = false, .generation_prompt = true};
     assert_rendered(o, USER, NULL, HEAD "<|user|>Hi<|assistant|><think></think>");
     o.no_effort_line = true;
     assert_rendered(o, USER, NULL, "[gMASK]<sop><|user|>Hi<|assistant|><think></think>");
@@ -121,8 +121,8 @@ static void unknown_roles_are_dropped(void **state)
                     NULL, HEAD "<|system|>C");
 }
 
-#define CALL(id, name, arguments)                                                                  \
-    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name                      \
+#define CALL(id, name, arguments)                                             \
+    "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name \
     "\",\"arguments\":" arguments "}}"
 #define RESULT(id, text) "{\"role\":\"tool\",\"tool_call_id\":\"" id "\",\"content\":\"" text "\"}"
 
@@ -132,33 +132,40 @@ static void arguments_are_parsed_from_their_wire_text(void **state)
     assert_rendered(plain,
                     "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
                         "a", "f",
-                        "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": {\\\"k\\\":[-0]}}\"")
-                    "," CALL("b", "g", "\"\"") "," CALL("c", "h", "null") "]}]",
+                        "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": "
+                        "{\\\"k\\\":[-0]}}\"") "," CALL("b", "g", "\"\"") "," CALL("c", "h",
+                                                                                   "null") "]}]",
                     NULL,
-                    HEAD "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
-                         "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
-                         "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
-                         "</tool_call><tool_call>h</tool_call>");
+                    HEAD
+                    "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
+                    "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
+                    "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
+                    "</tool_call><tool_call>h</tool_call>");
 }
 
 static void a_call_without_an_arguments_object_goes_with_its_result(void **state)
 {
     (void)state;
+    assert_rendered(
+        plain,
+        "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "\"{\\\"x\\\": \"") "," CALL(
+            "b", "g",
+            "\"{}\"") "," CALL("c", "h",
+                               "[1]") "]}," RESULT("c",
+                                                   "three") "," RESULT("b",
+                                                                       "two") "," RESULT("a",
+                                                                                         "one") "]",
+        NULL,
+        HEAD "<|assistant|><think></think><tool_call>g</tool_call><|observation|>"
+             "<tool_response>two</tool_response>");
     assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "\"{\\\"x\\\": \"")
-                    "," CALL("b", "g", "\"{}\"") "," CALL("c", "h", "[1]") "]}," RESULT("c", "three")
-                    "," RESULT("b", "two") "," RESULT("a", "one") "]",
-                    NULL,
-                    HEAD "<|assistant|><think></think><tool_call>g</tool_call><|observation|>"
-                         "<tool_response>two</tool_response>");
-    assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "\"[]\"") "]},"
-                    RESULT("a", "gone") "]",
+                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+                        "a", "f", "\"[]\"") "]}," RESULT("a", "gone") "]",
                     NULL, HEAD "<|assistant|><think></think>");
     /* without ids, by place */
     assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("", "f", "\"7\"") ","
-                    CALL("", "g", "{}") "]}," RESULT("", "gone") "," RESULT("", "stays") "]",
+                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("", "f", "\"7\"") "," CALL(
+                        "", "g", "{}") "]}," RESULT("", "gone") "," RESULT("", "stays") "]",
                     NULL,
                     HEAD "<|assistant|><think></think><tool_call>g</tool_call><|observation|>"
                          "<tool_response>stays</tool_response>");
@@ -167,47 +174,53 @@ static void a_call_without_an_arguments_object_goes_with_its_result(void **state
 static void fewer_results_than_calls_are_still_sorted(void **state)
 {
     (void)state;
-    assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") ","
-                    CALL("b", "g", "{}") "," CALL("c", "h", "{}") "]}," RESULT("c", "3") ","
-                    RESULT("a", "1") "]",
-                    NULL,
-                    HEAD "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
-                         "<tool_call>h</tool_call><|observation|><tool_response>1</tool_response>"
-                         "<tool_response>3</tool_response>");
+    assert_rendered(
+        plain,
+        "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") "," CALL(
+            "b", "g", "{}") "," CALL("c", "h", "{}") "]}," RESULT("c", "3") "," RESULT("a",
+                                                                                       "1") "]",
+        NULL,
+        HEAD "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
+             "<tool_call>h</tool_call><|observation|><tool_response>1</tool_response>"
+             "<tool_response>3</tool_response>");
 }
 
 static void results_are_sorted_by_the_calls_directly_before(void **state)
 {
     (void)state;
-    assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") ","
-                    CALL("b", "g", "{}") "]},{\"role\":\"assistant\",\"content\":\"x\"},"
-                    RESULT("b", "2") "," RESULT("a", "1") "]",
-                    NULL,
-                    HEAD "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
-                         "<|assistant|><think></think>x<|observation|><tool_response>2</tool_response>"
-                         "<tool_response>1</tool_response>");
+    assert_rendered(
+        plain,
+        "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") "," CALL(
+            "b", "g",
+            "{}") "]},{\"role\":\"assistant\",\"content\":\"x\"}," RESULT("b",
+                                                                          "2") "," RESULT("a",
+                                                                                          "1") "]",
+        NULL,
+        HEAD "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
+             "<|assistant|><think></think>x<|observation|><tool_response>2</tool_response>"
+             "<tool_response>1</tool_response>");
 }
 
 static void one_message_may_hold_several_results(void **state)
 {
     (void)state;
     assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") ","
-                    CALL("b", "g", "{}") "]},{\"role\":\"tool\",\"content\":["
-                    "{\"tool_call_id\":\"b\",\"output\":\"2\"},{\"tool_call_id\":\"a\",\"output\":\"1\"}]}]",
+                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL("a", "f", "{}") "," CALL(
+                        "b", "g", "{}") "]},{\"role\":\"tool\",\"content\":["
+                                        "{\"tool_call_id\":\"b\",\"output\":\"2\"},{\"tool_call_"
+                                        "id\":\"a\",\"output\":\"1\"}]}]",
                     NULL,
-                    HEAD "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
-                         "<|observation|><tool_response>1</tool_response><tool_response>2"
-                         "</tool_response>");
+                    HEAD
+                    "<|assistant|><think></think><tool_call>f</tool_call><tool_call>g</tool_call>"
+                    "<|observation|><tool_response>1</tool_response><tool_response>2"
+                    "</tool_response>");
 }
 
 static void reasoning_is_read_under_both_names(void **state)
 {
     (void)state;
-    assert_rendered(plain, "[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"why\"}]", NULL,
-                    HEAD "<|assistant|><think>why</think>a");
+    assert_rendered(plain, "[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"why\"}]",
+                    NULL, HEAD "<|assistant|><think>why</think>a");
     assert_rendered(plain,
                     "[{\"role\":\"assistant\",\"content\":\"a\",\"reasoning\":\"why\","
                     "\"reasoning_content\":\"\"}]",
@@ -220,12 +233,12 @@ static void refuses_shapes_the_template_cannot_render(void **state)
     static const struct {
         const char *messages, *tools, *want;
     } cases[] = {
-        { "{}", NULL, "'messages' is not an array" },
-        { "[1]", NULL, "'messages[0]' is not an object" },
-        { "[{\"role\":\"user\"},{\"role\":\"user\",\"content\":7}]", NULL, "'messages[1].content'" },
-        { "[{\"role\":\"tool\",\"content\":{}}]", NULL, "'messages[0].content'" },
-        { "[]", "{}", "'tools' is not an array" },
-        { "[]", "[{},3]", "'tools[1]' is not an object" },
+        {"{}", NULL, "'messages' is not an array"},
+        {"[1]", NULL, "'messages[0]' is not an object"},
+        {"[{\"role\":\"user\"},{\"role\":\"user\",\"content\":7}]", NULL, "'messages[1].content'"},
+        {"[{\"role\":\"tool\",\"content\":{}}]", NULL, "'messages[0].content'"},
+        {"[]", "{}", "'tools' is not an array"},
+        {"[]", "[{},3]", "'tools[1]' is not an object"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct arena arena;
@@ -234,8 +247,8 @@ static void refuses_shapes_the_template_cannot_render(void **state)
         o.messages = parsed(cases[i].messages, strlen(cases[i].messages), &arena);
         if (cases[i].tools != NULL)
             o.tools = parsed(cases[i].tools, strlen(cases[i].tools), &arena);
-        struct buf out = { 0 };
-        struct glm_error err = { 0 };
+        struct buf out = {0};
+        struct glm_error err = {0};
         assert_int_equal(glm_chat_render(&o, &out, &err), GLM_EINVAL);
         if (strstr(err.message, cases[i].want) == NULL)
             fail_msg("'%s' lacks '%s'", err.message, cases[i].want);
@@ -243,7 +256,7 @@ static void refuses_shapes_the_template_cannot_render(void **state)
         arena_release(&arena);
     }
     struct glm_chat_options nothing = plain;
-    assert_int_equal(glm_chat_render(&nothing, &(struct buf){ 0 }, NULL), GLM_EINVAL);
+    assert_int_equal(glm_chat_render(&nothing, &(struct buf){0}, NULL), GLM_EINVAL);
 }
 
 int main(void)

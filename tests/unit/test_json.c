@@ -16,10 +16,10 @@ static char *printed(const char *text, size_t len, bool compact)
     struct arena arena;
     arena_init(&arena, 1 << 20);
     struct glm_json *v = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_json_parse(text, len, &arena, &v, &err) != GLM_OK)
         fail_msg("%s: %s", text, err.message);
-    struct buf out = { 0 };
+    struct buf out = {0};
     glm_json_print(v, compact, &out);
     arena_release(&arena);
     return out.data;
@@ -37,7 +37,7 @@ static void assert_refused(const char *text, size_t len, const char *want)
     struct arena arena;
     arena_init(&arena, 1 << 20);
     struct glm_json *v = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_json_parse(text, len, &arena, &v, &err), GLM_EINVAL);
     assert_null(v);
     if (strstr(err.message, want) == NULL)
@@ -49,33 +49,33 @@ static void spells_numbers_as_python_does(void **state)
 {
     (void)state;
     static const char *const cases[][2] = {
-        { "1.50", "1.5" },
-        { "1E5", "100000.0" },
-        { "1e16", "1e+16" },
-        { "1e15", "1000000000000000.0" },
-        { "0.0000001", "1e-07" },
-        { "0.0001", "0.0001" },
-        { "0.00001", "1e-05" },
-        { "-0", "0" },
-        { "-0.0", "-0.0" },
-        { "2.0", "2.0" },
-        { "0e5", "0.0" },
-        { "123456789012345678901234567890", "123456789012345678901234567890" },
-        { "9007199254740993", "9007199254740993" },
-        { "9007199254740993.0", "9007199254740992.0" },
-        { "123456789.123456789", "123456789.12345679" },
-        { "5e-324", "5e-324" },
-        { "1.5e-323", "1.5e-323" },
-        { "2.2250738585072011e-308", "2.225073858507201e-308" },
-        { "1.7976931348623157e308", "1.7976931348623157e+308" },
-        { "5.684341886080802e-14", "5.684341886080802e-14" }, /* 2^-44 */
-        { "9.5367431640625e-07", "9.5367431640625e-07" },
-        { "0.1", "0.1" },
-        { "0.30000000000000004", "0.30000000000000004" },
-        { "1e400", "Infinity" },
-        { "-1e400", "-Infinity" },
-        { "1e-400", "0.0" },
-        { "-12.5e1", "-125.0" },
+        {"1.50", "1.5"},
+        {"1E5", "100000.0"},
+        {"1e16", "1e+16"},
+        {"1e15", "1000000000000000.0"},
+        {"0.0000001", "1e-07"},
+        {"0.0001", "0.0001"},
+        {"0.00001", "1e-05"},
+        {"-0", "0"},
+        {"-0.0", "-0.0"},
+        {"2.0", "2.0"},
+        {"0e5", "0.0"},
+        {"123456789012345678901234567890", "123456789012345678901234567890"},
+        {"9007199254740993", "9007199254740993"},
+        {"9007199254740993.0", "9007199254740992.0"},
+        {"123456789.123456789", "123456789.12345679"},
+        {"5e-324", "5e-324"},
+        {"1.5e-323", "1.5e-323"},
+        {"2.2250738585072011e-308", "2.225073858507201e-308"},
+        {"1.7976931348623157e308", "1.7976931348623157e+308"},
+        {"5.684341886080802e-14", "5.684341886080802e-14"}, /* 2^-44 */
+        {"9.5367431640625e-07", "9.5367431640625e-07"},
+        {"0.1", "0.1"},
+        {"0.30000000000000004", "0.30000000000000004"},
+        {"1e400", "Infinity"},
+        {"-1e400", "-Infinity"},
+        {"1e-400", "0.0"},
+        {"-12.5e1", "-125.0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_printed(cases[i][0], cases[i][1]);
@@ -151,30 +151,30 @@ static void refuses_what_is_not_json_with_its_place(void **state)
         size_t len;
         const char *want;
     } cases[] = {
-        { "{} x", 4, "trailing garbage at byte 4" },
-        { "1 2", 3, "trailing garbage at byte 3" },
-        { "[1] // c", 8, "trailing garbage at byte 4" },
-        { "{}\0", 3, "trailing garbage at byte 3" },
-        { "", 0, "premature EOF at byte 0" },
-        { "   ", 3, "premature EOF at byte 3" },
-        { "{\"a\":", 5, "premature EOF at byte 5" },
-        { "\"abc", 4, "premature EOF at byte 4" },
-        { "[1,]", 4, "at byte 4" },
-        { "[1}", 3, "at byte 3" },
-        { "{a:1}", 5, "at byte 2" },
-        { "[01]", 4, "at byte 3" },
-        { "[1.]", 4, "at byte 3" },
-        { "[+1]", 4, "at byte 2" },
-        { "nul", 3, "at byte 3" },
-        { "NaN", 3, "at byte 1" },
-        { "'a'", 3, "at byte 1" },
-        { "\"a\nb\"", 5, "invalid character inside string at byte 2" },
-        { "\"\\x\"", 4, "at byte 2" },
-        { "\"\\u12g4\"", 8, "at byte 5" },
-        { "\"a\xff\"", 4, "not valid UTF-8 at byte 2" },
-        { "\"\xc0\x80\"", 4, "not valid UTF-8 at byte 1" },
-        { "\"\xed\xa0\x80\"", 5, "not valid UTF-8 at byte 1" },
-        { "\"\xf4\x90\x80\x80\"", 6, "not valid UTF-8 at byte 1" },
+        {"{} x", 4, "trailing garbage at byte 4"},
+        {"1 2", 3, "trailing garbage at byte 3"},
+        {"[1] // c", 8, "trailing garbage at byte 4"},
+        {"{}\0", 3, "trailing garbage at byte 3"},
+        {"", 0, "premature EOF at byte 0"},
+        {"   ", 3, "premature EOF at byte 3"},
+        {"{\"a\":", 5, "premature EOF at byte 5"},
+        {"\"abc", 4, "premature EOF at byte 4"},
+        {"[1,]", 4, "at byte 4"},
+        {"[1}", 3, "at byte 3"},
+        {"{a:1}", 5, "at byte 2"},
+        {"[01]", 4, "at byte 3"},
+        {"[1.]", 4, "at byte 3"},
+        {"[+1]", 4, "at byte 2"},
+        {"nul", 3, "at byte 3"},
+        {"NaN", 3, "at byte 1"},
+        {"'a'", 3, "at byte 1"},
+        {"\"a\nb\"", 5, "invalid character inside string at byte 2"},
+        {"\"\\x\"", 4, "at byte 2"},
+        {"\"\\u12g4\"", 8, "at byte 5"},
+        {"\"a\xff\"", 4, "not valid UTF-8 at byte 2"},
+        {"\"\xc0\x80\"", 4, "not valid UTF-8 at byte 1"},
+        {"\"\xed\xa0\x80\"", 5, "not valid UTF-8 at byte 1"},
+        {"\"\xf4\x90\x80\x80\"", 6, "not valid UTF-8 at byte 1"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         assert_refused(cases[i].text, cases[i].len, cases[i].want);
@@ -201,13 +201,13 @@ static void stays_within_the_arena(void **state)
     (void)state;
     struct arena arena;
     arena_init(&arena, 2000);
-    struct buf text = { 0 };
+    struct buf text = {0};
     buf_char(&text, '[');
     for (int i = 0; i < 1000; i++)
         buf_str(&text, "0,");
     buf_str(&text, "0]");
     struct glm_json *v = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_json_parse(text.data, text.len, &arena, &v, &err), GLM_ENOMEM);
     assert_non_null(strstr(err.message, "2000 bytes"));
     assert_true(arena.used_bytes <= 2000);
@@ -218,7 +218,7 @@ static void stays_within_the_arena(void **state)
 static void many_keys_take_linear_time(void **state)
 {
     (void)state;
-    struct buf text = { 0 };
+    struct buf text = {0};
     buf_char(&text, '{');
     for (int i = 0; i < 100000; i++)
         buf_printf(&text, "\"k%d\":%d,", i % 50000, i);

@@ -17,12 +17,14 @@ static struct arena tools_arena;
 static struct glm_json *tools;
 
 static const char tools_text[] =
-    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":\"object\","
+    "[{\"type\":\"function\",\"function\":{\"name\":\"get_weather\",\"parameters\":{\"type\":"
+    "\"object\","
     "\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"
     "\"scale\":{\"type\":\"number\"},\"now\":{\"type\":\"boolean\"},"
     "\"tags\":{\"type\":\"array\",\"items\":{\"type\":\"string\"}},\"where\":{\"type\":\"object\"},"
     "\"note\":{\"type\":[\"string\",\"null\"]},\"either\":{\"anyOf\":[{\"type\":\"integer\"},"
-    "{\"type\":\"string\"}]},\"pick\":{\"enum\":[\"1\",\"2\"]},\"ref\":{\"$ref\":\"#/$defs/level\"},"
+    "{\"type\":\"string\"}]},\"pick\":{\"enum\":[\"1\",\"2\"]},\"ref\":{\"$ref\":\"#/$defs/"
+    "level\"},"
     "\"maybe\":{\"oneOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]},\"one\":{\"const\":\"7\"}},"
     "\"$defs\":{\"level\":{\"enum\":[1,2,3]}}}}},"
     "{\"name\":\"Plain\"}]";
@@ -87,7 +89,7 @@ enum ending { BY_END_ID, BY_LENGTH };
 
 static struct glm_reply_options chat_options(void)
 {
-    return (struct glm_reply_options){ .tools = tools, .parse_calls = true };
+    return (struct glm_reply_options){.tools = tools, .parse_calls = true};
 }
 
 /* Feeds text's ids and ends the reply. split: ordinary text is fed a byte a token. */
@@ -95,13 +97,13 @@ static char *replied(const struct glm_reply_options *o, const char *text, enum e
                      bool bytewise)
 {
     struct glm_reply *r = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_reply_new(pico, o, &r, &err) != GLM_OK)
         fail_msg("%s", err.message);
-    struct glm_ids ids = { 0 };
-    struct transcript t = { 0 };
+    struct glm_ids ids = {0};
+    struct transcript t = {0};
     assert_int_equal(glm_tokenizer_encode(pico, text, strlen(text), true, &ids), GLM_OK);
-    struct buf bytes = { 0 };
+    struct buf bytes = {0};
     bool stopped = false;
     for (size_t i = 0; i < ids.n && !stopped; i++) {
         buf_clear(&bytes);
@@ -111,7 +113,7 @@ static char *replied(const struct glm_reply_options *o, const char *text, enum e
             continue;
         }
         for (size_t j = 0; j < bytes.len && !stopped; j++) {
-            struct glm_ids one = { 0 };
+            struct glm_ids one = {0};
             assert_int_equal(glm_tokenizer_encode(pico, bytes.data + j, 1, false, &one), GLM_OK);
             assert_int_equal(one.n, 1);
             stopped = glm_reply_feed(r, one.ids[0], write_down, &t);
@@ -176,9 +178,9 @@ static void counts_ids_inside_the_block(void **state)
     struct glm_reply_options o = chat_options();
     o.in_reasoning = true;
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
-    static const int32_t ids[] = { 64, 65, 2034, 66, 67, 68 };
+    static const int32_t ids[] = {64, 65, 2034, 66, 67, 68};
     for (size_t i = 0; i < 6; i++)
         assert_false(glm_reply_feed(r, ids[i], write_down, &t));
     assert_int_equal(glm_reply_reasoning_tokens(r), 2);
@@ -190,11 +192,11 @@ static void counts_ids_inside_the_block(void **state)
 static void incomplete_characters_are_held(void **state)
 {
     (void)state;
-    struct glm_reply_options o = { 0 };
+    struct glm_reply_options o = {0};
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
-    struct glm_ids ids = { 0 };
+    struct glm_ids ids = {0};
     assert_int_equal(glm_tokenizer_encode(pico, "\xf0\x9f\x98\x80", 4, false, &ids), GLM_OK);
     assert_int_equal(ids.n, 4);
     for (size_t i = 0; i < 3; i++)
@@ -224,7 +226,7 @@ static void broken_characters_are_replaced(void **state)
 static void stop_strings_cut_the_visible_answer(void **state)
 {
     (void)state;
-    static const char *const stops[] = { "END", "\n\n", "\xc3\xa9t" };
+    static const char *const stops[] = {"END", "\n\n", "\xc3\xa9t"};
     struct glm_reply_options o = chat_options();
     o.stops = stops;
     o.n_stops = 3;
@@ -241,13 +243,13 @@ static void stop_strings_cut_the_visible_answer(void **state)
 static void the_beginning_of_a_stop_string_is_held(void **state)
 {
     (void)state;
-    static const char *const stops[] = { "abcd" };
-    struct glm_reply_options o = { .stops = stops, .n_stops = 1 };
+    static const char *const stops[] = {"abcd"};
+    struct glm_reply_options o = {.stops = stops, .n_stops = 1};
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
-    static const int32_t abc[] = { 64, 65, 66, 64, 65, 66 }; /* a b c */
-    static const char *const want[] = { "", "", "", "C[abc", "C[abc", "C[abc" };
+    static const int32_t abc[] = {64, 65, 66, 64, 65, 66}; /* a b c */
+    static const char *const want[] = {"", "", "", "C[abc", "C[abc", "C[abc"};
     for (size_t i = 0; i < 6; i++) {
         assert_false(glm_reply_feed(r, abc[i], write_down, &t));
         assert_string_equal(buf_text(&t.text), want[i]);
@@ -263,8 +265,8 @@ static void the_beginning_of_a_stop_string_is_held(void **state)
 static void refuses_stops_out_of_range(void **state)
 {
     (void)state;
-    static const char *stops[GLM_REPLY_MAX_STOPS + 1] = { "" };
-    struct glm_reply_options o = { .stops = stops, .n_stops = 1 };
+    static const char *stops[GLM_REPLY_MAX_STOPS + 1] = {""};
+    struct glm_reply_options o = {.stops = stops, .n_stops = 1};
     struct glm_reply *r = NULL;
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_EINVAL);
     stops[0] = "\x80";
@@ -279,9 +281,9 @@ static void refuses_stops_out_of_range(void **state)
 static void raw_replies_hold_every_token(void **state)
 {
     (void)state;
-    static const char *const stops[] = { "</think>b" };
-    struct glm_reply_options o = { .raw = true, .in_reasoning = true, .tools = tools,
-                                   .parse_calls = true };
+    static const char *const stops[] = {"</think>b"};
+    struct glm_reply_options o = {
+        .raw = true, .in_reasoning = true, .tools = tools, .parse_calls = true};
     assert_reply(o, "a\n</think>\n<tool_call>x<|user|>", BY_END_ID,
                  "C[a\n</think>\n<tool_call>x<|user|>]");
     o.stops = stops;
@@ -295,7 +297,7 @@ static void other_special_tokens_have_no_text_in_chat(void **state)
     assert_answer("a<|image|>b[gMASK]<|user|>c", "C[abc]");
 }
 
-#define ARG(k, v) "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
+#define ARG(k, v)     "<arg_key>" k "</arg_key><arg_value>" v "</arg_value>"
 #define WEATHER(args) "<tool_call>get_weather" args "</tool_call>"
 
 static void calls_come_whole_and_trim_the_text_around(void **state)
@@ -306,9 +308,10 @@ static void calls_come_whole_and_trim_the_text_around(void **state)
                   "C[Let me look.]CALL get_weather {\"city\":\"Oslo\",\"days\":3};");
     assert_answer("a " WEATHER("") "\n" WEATHER(ARG("city", "B")) " done \n",
                   "C[a]CALL get_weather {};CALL get_weather {\"city\":\"B\"};C[done]");
-    assert_answer("<tool_call> get_weather\n<arg_key>city</arg_key>\n<arg_value> Oslo\n</arg_value>\n"
-                  "</tool_call>",
-                  "CALL get_weather {\"city\":\" Oslo\\n\"};");
+    assert_answer(
+        "<tool_call> get_weather\n<arg_key>city</arg_key>\n<arg_value> Oslo\n</arg_value>\n"
+        "</tool_call>",
+        "CALL get_weather {\"city\":\" Oslo\\n\"};");
     struct glm_reply_options o = chat_options();
     o.in_reasoning = true;
     assert_reply(o, "why</think>\n" WEATHER(""), BY_END_ID, "R[why]CALL get_weather {};");
@@ -317,9 +320,9 @@ static void calls_come_whole_and_trim_the_text_around(void **state)
 static void without_tools_calls_are_text(void **state)
 {
     (void)state;
-    struct glm_reply_options o = { .parse_calls = true };
+    struct glm_reply_options o = {.parse_calls = true};
     assert_reply(o, WEATHER(""), BY_END_ID, "C[<tool_call>get_weather</tool_call>]");
-    o = (struct glm_reply_options){ .tools = tools };
+    o = (struct glm_reply_options){.tools = tools};
     assert_reply(o, WEATHER(""), BY_END_ID, "C[<tool_call>get_weather</tool_call>]");
 }
 
@@ -342,7 +345,7 @@ static void text_is_held_for_512_bytes_at_most(void **state)
     (void)state;
     struct glm_reply_options o = chat_options();
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
     glm_reply_feed(r, glm_tokenizer_added(pico, "<tool_call>"), write_down, &t);
     for (int i = 0; i < 512; i++)
@@ -363,50 +366,51 @@ static void names_are_matched_without_case_and_sent_as_offered(void **state)
     assert_answer("<tool_call>other_tool" ARG("x", "[1]") "</tool_call>",
                   "CALL other_tool {\"x\":[1]};");
     assert_answer("<tool_call>other.tool</tool_call>", "C[<tool_call>other.tool</tool_call>]");
-    assert_answer("<tool_call>other" ARG("x", "1e999") "</tool_call>",
-                  "C[<tool_call>other<arg_key>x</arg_key><arg_value>1e999</arg_value></tool_call>]");
+    assert_answer(
+        "<tool_call>other" ARG("x", "1e999") "</tool_call>",
+        "C[<tool_call>other<arg_key>x</arg_key><arg_value>1e999</arg_value></tool_call>]");
 }
 
 static void values_are_typed_by_the_schema(void **state)
 {
     (void)state;
     static const char *const cases[][3] = {
-        { "city", "123", "\"123\"" },
-        { "city", "\"q\" \\ \n", "\"\\\"q\\\" \\\\ \\n\"" },
-        { "city", "", "\"\"" },
-        { "days", "3", "3" },
-        { "days", "3.0", "3" },
-        { "days", "1e3", "1000" },
-        { "days", "3.5", "3.5" },
-        { "days", "\"3\"", "3" },
-        { "days", "three", "\"three\"" },
-        { "days", "12345678901234567890123", "12345678901234567890123" },
-        { "scale", "2.50", "2.50" },
-        { "scale", "2", "2" },
-        { "scale", "\"2.5\"", "2.5" },
-        { "now", "true", "true" },
-        { "now", "\"false\"", "false" },
-        { "tags", "[\"a\", \"b\"]", "[\"a\",\"b\"]" },
-        { "tags", "[\"a\", \"b\"", "[\"a\",\"b\"]" },
-        { "where", "{\"x\": [1, 2}", "{\"x\":[1,2]}" },
-        { "where", "{\"x\": [1, 2", "\"{\\\"x\\\": [1, 2\"" },
-        { "where", "\"{\\\"x\\\": 1}\"", "{\"x\":1}" },
-        { "note", "123", "\"123\"" },
-        { "note", "null", "null" },
-        { "note", "nullify", "\"nullify\"" },
-        { "either", "5", "5" },
-        { "either", "1.0", "\"1.0\"" },
-        { "either", "five", "\"five\"" },
-        { "pick", "1", "\"1\"" },
-        { "one", "7", "\"7\"" },
-        { "ref", "2", "2" },
-        { "ref", "\"2\"", "2" },
-        { "maybe", "null", "null" },
-        { "maybe", "4", "4" },
-        { "unknown", "123", "123" },
-        { "unknown", "\"s\"", "\"s\"" },
-        { "unknown", "some text", "\"some text\"" },
-        { "unknown", "{\"a\": 1}", "{\"a\":1}" },
+        {"city", "123", "\"123\""},
+        {"city", "\"q\" \\ \n", "\"\\\"q\\\" \\\\ \\n\""},
+        {"city", "", "\"\""},
+        {"days", "3", "3"},
+        {"days", "3.0", "3"},
+        {"days", "1e3", "1000"},
+        {"days", "3.5", "3.5"},
+        {"days", "\"3\"", "3"},
+        {"days", "three", "\"three\""},
+        {"days", "12345678901234567890123", "12345678901234567890123"},
+        {"scale", "2.50", "2.50"},
+        {"scale", "2", "2"},
+        {"scale", "\"2.5\"", "2.5"},
+        {"now", "true", "true"},
+        {"now", "\"false\"", "false"},
+        {"tags", "[\"a\", \"b\"]", "[\"a\",\"b\"]"},
+        {"tags", "[\"a\", \"b\"", "[\"a\",\"b\"]"},
+        {"where", "{\"x\": [1, 2}", "{\"x\":[1,2]}"},
+        {"where", "{\"x\": [1, 2", "\"{\\\"x\\\": [1, 2\""},
+        {"where", "\"{\\\"x\\\": 1}\"", "{\"x\":1}"},
+        {"note", "123", "\"123\""},
+        {"note", "null", "null"},
+        {"note", "nullify", "\"nullify\""},
+        {"either", "5", "5"},
+        {"either", "1.0", "\"1.0\""},
+        {"either", "five", "\"five\""},
+        {"pick", "1", "\"1\""},
+        {"one", "7", "\"7\""},
+        {"ref", "2", "2"},
+        {"ref", "\"2\"", "2"},
+        {"maybe", "null", "null"},
+        {"maybe", "4", "4"},
+        {"unknown", "123", "123"},
+        {"unknown", "\"s\"", "\"s\""},
+        {"unknown", "some text", "\"some text\""},
+        {"unknown", "{\"a\": 1}", "{\"a\":1}"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[256], want[256];
@@ -422,8 +426,9 @@ static void values_may_hold_the_markup(void **state)
     (void)state;
     assert_answer(WEATHER(ARG("city", "a</arg_value>b</tool_call>c<arg_key>d")),
                   "CALL get_weather {\"city\":\"a</arg_value>b</tool_call>c<arg_key>d\"};");
-    assert_answer(WEATHER(ARG("city", "<tool_call>x</arg_value></arg_value>") ARG("days", "1")),
-                  "CALL get_weather {\"city\":\"<tool_call>x</arg_value></arg_value>\",\"days\":1};");
+    assert_answer(
+        WEATHER(ARG("city", "<tool_call>x</arg_value></arg_value>") ARG("days", "1")),
+        "CALL get_weather {\"city\":\"<tool_call>x</arg_value></arg_value>\",\"days\":1};");
     assert_answer(WEATHER(ARG("city", "</think>")), "CALL get_weather {\"city\":\"</think>\"};");
 }
 
@@ -440,7 +445,7 @@ static void missing_markup_is_put_back(void **state)
     assert_answer("<tool_call>get_weather\ncity</arg_key><arg_value>Oslo</arg_value></tool_call>",
                   "CALL get_weather {\"city\":\"Oslo\"};");
     assert_answer("<tool_call>get_weather" ARG("city", "Oslo") "\ndays</arg_key><arg_value>2"
-                  "</arg_value></tool_call>",
+                                                               "</arg_value></tool_call>",
                   "CALL get_weather {\"city\":\"Oslo\",\"days\":2};");
     assert_answer("<tool_call>get_weather" ARG("city", "Oslo"),
                   "CALL get_weather {\"city\":\"Oslo\"};");
@@ -468,7 +473,7 @@ static void malformed_calls_stay_content(void **state)
                   "C[x <tool_call>get_weather<arg_key>city</arg_key>Oslo</tool_call> y]");
     assert_answer("<tool_call>{\"name\": \"get_weather\", \"arguments\": [}</tool_call>",
                   "C[<tool_call>{\"name\": \"get_weather\", \"arguments\": [}</tool_call>]");
-    static const char *const stops[] = { "</arg_key>O" };
+    static const char *const stops[] = {"</arg_key>O"};
     struct glm_reply_options o = chat_options();
     o.stops = stops;
     o.n_stops = 1;
@@ -482,8 +487,9 @@ static void other_spellings_are_read_too(void **state)
     assert_answer("<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n"
                   "<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
                   "CALL get_weather {\"city\":\"Oslo\",\"days\":2};");
-    assert_answer("<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call>",
-                  "CALL get_weather {\"city\":\"Oslo\"};");
+    assert_answer(
+        "<tool_call>{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}</tool_call>",
+        "CALL get_weather {\"city\":\"Oslo\"};");
     assert_answer("<tool_call>[{\"function\":{\"name\":\"plain\",\"args\":\"{\\\"a\\\":1}\"}},"
                   "{\"name\":\"get_weather\"}]</tool_call>",
                   "CALL Plain {\"a\":1};CALL get_weather {};");
@@ -507,9 +513,9 @@ static void json_answers_are_not_held(void **state)
     (void)state;
     struct glm_reply_options o = chat_options();
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
-    struct glm_ids ids = { 0 };
+    struct glm_ids ids = {0};
     const char text[] = "{\"city\":";
     assert_int_equal(glm_tokenizer_encode(pico, text, sizeof text - 1, false, &ids), GLM_OK);
     for (size_t i = 0; i < ids.n; i++)
@@ -530,7 +536,8 @@ static void calls_at_the_very_end_of_the_reasoning_count(void **state)
     assert_reply(o, "I look." WEATHER("") " Done.", BY_END_ID,
                  "R[I look.<tool_call>get_weather</tool_call> Done.]"
                  "AGAIN[I look.<tool_call>get_weather</tool_call> Done.]");
-    assert_reply(o, "I look." WEATHER(""), BY_LENGTH, "R[I look.<tool_call>get_weather</tool_call>]");
+    assert_reply(o, "I look." WEATHER(""), BY_LENGTH,
+                 "R[I look.<tool_call>get_weather</tool_call>]");
     assert_reply(o, WEATHER("") "</think>x", BY_END_ID,
                  "R[<tool_call>get_weather</tool_call>]C[x]");
     assert_reply(o, "<tool_call>get_weather</think>x", BY_END_ID, "R[<tool_call>get_weather]C[x]");
@@ -545,16 +552,16 @@ static void reasoning_is_held_for_1024_bytes_at_most(void **state)
     struct glm_reply_options o = chat_options();
     o.in_reasoning = true;
     struct glm_reply *r = NULL;
-    struct transcript t = { 0 };
+    struct transcript t = {0};
     assert_int_equal(glm_reply_new(pico, &o, &r, NULL), GLM_OK);
-    struct glm_ids ids = { 0 };
+    struct glm_ids ids = {0};
     const char text[] = "<tool_call>get_weather<arg_key>city</arg_key><arg_value>";
     assert_int_equal(glm_tokenizer_encode(pico, text, sizeof text - 1, true, &ids), GLM_OK);
     for (size_t i = 0; i < ids.n; i++)
         glm_reply_feed(r, ids.ids[i], write_down, &t);
     for (int i = 0; i < 1000; i++)
         glm_reply_feed(r, 64, write_down, &t);
-    assert_int_equal(t.n_events, 1000 - (1024 - (int)sizeof text + 1) );
+    assert_int_equal(t.n_events, 1000 - (1024 - (int)sizeof text + 1));
     glm_reply_free(r);
     glm_ids_release(&ids);
     buf_release(&t.text);
