@@ -40,13 +40,13 @@ bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_ke
 
 /* Device figures that prices are made of (reference/kernels.md 1). */
 struct glm_device_figures {
-    double read_bytes_s;     /* streaming read bandwidth */
-    double cache_bytes_s;    /* the same when the bytes fit in cache_bytes */
+    double read_bytes_s;  /* streaming read bandwidth */
+    double cache_bytes_s; /* the same when the bytes fit in cache_bytes */
     double cache_bytes;
-    double ops_s;            /* fp32 or tensor operations */
-    double exl3_weights_s;   /* EXL3 decode rate; 0: free */
-    double kernel_gap_s;     /* between dependent kernels */
-    double exchange_s;       /* one gather of small size over all ranks */
+    double ops_s;          /* fp32 or tensor operations */
+    double exl3_weights_s; /* EXL3 decode rate; 0: free */
+    double kernel_gap_s;   /* between dependent kernels */
+    double exchange_s;     /* one gather of small size over all ranks */
     double exchange_bytes_s;
 };
 struct glm_device_figures glm_gb10_figures(uint32_t world, enum glm_topology topology);

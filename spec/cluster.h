@@ -89,7 +89,7 @@ struct glm_cluster {
     enum glm_distribution distribution;
     struct glm_checkpoint *checkpoint;
     enum glm_transport transport;
-    enum glm_topology topology;
+    enum glm_topology topology; /* of the lane with the most ranks */
     struct glm_node nodes[GLM_MAX_NODES];
     uint32_t n_nodes;
     struct glm_cable cables[GLM_MAX_CABLES];

@@ -435,7 +435,9 @@ static enum glm_status resolve_checkpoint(struct resolve *r)
     enum glm_status status = resolve_checkpoint_path(r);
     if (status != GLM_OK)
         return status;
+    size_t errors = r->diags->n_errors;
     status = glm_checkpoint_open(r->c->checkpoint_path, r->arena, r->diags, &r->c->checkpoint);
+    r->n_checkpoint_errors = r->diags->n_errors - errors;
     if (status == GLM_ECHECKPOINT)
         diag_add(r->diags, DIAG_NOTE, resolve_at(yaml_get(r->root, "model"), "checkpoint"), NULL,
                  NULL, "the spec names the checkpoint here");
@@ -539,7 +541,7 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
     if (status == GLM_ENOMEM)
         return status;
     if (diags->n_errors > errors)
-        return status == GLM_ECHECKPOINT ? GLM_ECHECKPOINT : GLM_ESPEC;
+        return diags->n_errors - errors == r.n_checkpoint_errors ? GLM_ECHECKPOINT : GLM_ESPEC;
     *out = r.c;
     return GLM_OK;
 }

@@ -17,6 +17,7 @@ struct resolve {
     bool lane_good[GLM_MAX_LANES];  /* its ranks are known and distinct */
     bool cables_good; /* every cable is understood */
     bool enospace;    /* an allocation failed */
+    size_t n_checkpoint_errors;
 };
 
 /* The span of map[key], of the map itself when it is absent. */

@@ -401,9 +401,13 @@ static bool read_count(struct walk *w, const struct field *f, struct yaml_node *
         uint64_t below = value / f->multiple * f->multiple;
         snprintf(message, sizeof message, "%s is %llu, not a multiple of %llu", who,
                  (unsigned long long)value, (unsigned long long)f->multiple);
-        snprintf(hint, sizeof hint, "%llu or %llu",
-                 (unsigned long long)(below > f->min ? below : below + f->multiple),
-                 (unsigned long long)(below + f->multiple));
+        uint64_t above = below + f->multiple;
+        if (below >= f->min && below > 0 && above <= f->max)
+            snprintf(hint, sizeof hint, "%llu or %llu", (unsigned long long)below,
+                     (unsigned long long)above);
+        else
+            snprintf(hint, sizeof hint, "%llu",
+                     (unsigned long long)(above <= f->max ? above : below));
         refuse(w, node, "spec.not-a-multiple", hint, message);
         return false;
     }
@@ -564,9 +568,23 @@ static void refuse_key(struct walk *w, struct yaml_node *member, const char *pat
 
 static void apply_node(struct walk *w, const struct field *f, struct yaml_node *node);
 
-static void apply_missing(struct walk *w, const struct field *f, const struct yaml_node *map)
+/* Whether an unknown key of the map is this one misspelt, which was said already. */
+static bool is_misspelt(const char *path, const char *key, const struct yaml_node *map)
 {
-    if (f->required && map != NULL)
+    for (const struct yaml_node *m = map->first; m != NULL; m = m->next) {
+        char child[128];
+        int len = snprintf(child, sizeof child, "%s%s%s", path, path[0] != '\0' ? "." : "", m->key);
+        bool known = len > 0 && (size_t)len < sizeof child && find_field(child) != NULL;
+        if (!known && nearest_name(m->key, &key, 1) != NULL)
+            return true;
+    }
+    return false;
+}
+
+static void apply_missing(struct walk *w, const struct field *f, const char *path,
+                          const struct yaml_node *map)
+{
+    if (f->required && map != NULL && !is_misspelt(path, last_key(f->path), map))
         diag_add(w->diags, DIAG_ERROR, map->at, "spec.missing-key", NULL, "'%s' is missing%s%s%s",
                  last_key(f->path), map->key != NULL ? " in '" : "", map->key != NULL ? map->key : "",
                  map->key != NULL ? "'" : "");
@@ -593,7 +611,7 @@ static void apply_map(struct walk *w, const char *path, struct yaml_node *node)
     for (size_t i = 0; i < N_FIELDS; i++) {
         const char *key = direct_key(&fields[i], path);
         if (key != NULL && yaml_get(node, key) == NULL)
-            apply_missing(w, &fields[i], node);
+            apply_missing(w, &fields[i], path, node);
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cables and the shape they make: direct, triangle, ring, switch or loopback, derived from the cables of
- * the nodes that lanes use and compared with what is declared; then whether each lane's ranks are
- * linked as its exchanges need (cluster.md 2). What the machines really have is apply's to find. */
+/* Cables and the shape they make: direct, triangle, ring, switch or loopback, derived from the cables
+ * between the ranks of the largest lane and compared with what is declared; then whether each lane's
+ * ranks are linked as its exchanges need (cluster.md 2). What the machines really have is apply's to find. */
 #include "spec/resolve.h"
 
 #include <arpa/inet.h>
@@ -220,7 +220,9 @@ static bool has_cable(const struct resolve *r, uint32_t a, uint32_t b)
 /* Whether a and b can talk without a third node. */
 static bool linked(const struct resolve *r, uint32_t a, uint32_t b)
 {
-    return same_host(r, a, b) || r->c->topology == GLM_TOPOLOGY_SWITCH || has_cable(r, a, b);
+    bool network = r->c->transport == GLM_TRANSPORT_TCP && r->c->n_cables == 0;
+    return same_host(r, a, b) || r->c->topology == GLM_TOPOLOGY_SWITCH || network ||
+           has_cable(r, a, b);
 }
 
 /* The nodes that some lane uses, in the order of the file. */
@@ -238,17 +240,32 @@ static uint32_t used_nodes(const struct resolve *r, uint32_t *nodes)
     return n;
 }
 
+/* The nodes of the lane with the most ranks: the topology is theirs. */
+static uint32_t largest_lane(const struct resolve *r, uint32_t *nodes)
+{
+    const struct glm_lane *largest = &r->c->lanes[0];
+    for (uint32_t i = 1; i < r->c->n_lanes; i++)
+        if (r->c->lanes[i].n_ranks > largest->n_ranks)
+            largest = &r->c->lanes[i];
+    for (uint32_t i = 0; i < largest->n_ranks; i++)
+        nodes[i] = largest->ranks[i];
+    return largest->n_ranks;
+}
+
 static struct src_span fabric_at(const struct resolve *r, const char *key)
 {
     const struct yaml_node *fabric = yaml_get(r->root, "fabric");
-    return fabric != NULL ? resolve_at(fabric, key) : resolve_at(r->root, "cables");
+    const struct yaml_node *cables = yaml_get(r->root, "cables");
+    if (yaml_get(fabric, key) != NULL)
+        return yaml_get(fabric, key)->at;
+    return fabric != NULL ? fabric->key_at : cables != NULL ? cables->key_at : r->root->at;
 }
 
 /* Every used node needs a cable to the switch once one has. */
 static bool check_switch(struct resolve *r, const uint32_t *nodes, uint32_t n)
 {
     bool good = true;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n && r->c->n_cables > 0; i++) {
         bool has = false;
         for (uint32_t k = 0; k < r->c->n_cables; k++)
             has |= r->c->cables[k].a.node == nodes[i] && r->c->cables[k].b.node == GLM_SWITCH_END;
@@ -314,8 +331,6 @@ static bool derive(struct resolve *r, const uint32_t *nodes, uint32_t n, bool de
         c->topology = GLM_TOPOLOGY_LOOPBACK;
     } else if (to_switch || (c->n_cables == 0 && declared && wanted == GLM_TOPOLOGY_SWITCH)) {
         c->topology = GLM_TOPOLOGY_SWITCH;
-        if (to_switch && !check_switch(r, nodes, n))
-            return false;
     } else if (c->n_cables == 0 && c->transport == GLM_TRANSPORT_TCP) {
         c->topology = GLM_TOPOLOGY_SWITCH; /* an ordinary network joins them */
     } else if (c->n_cables == 0) {
@@ -446,7 +461,11 @@ void resolve_fabric(struct resolve *r)
         default_transport(r, nodes, n);
     const struct yaml_node *said = resolve_get(fabric, "topology");
     enum glm_topology wanted = r->c->topology;
-    if (!derive(r, nodes, n, said != NULL))
+    uint32_t ranks[GLM_MAX_RANKS];
+    uint32_t n_ranks = largest_lane(r, ranks);
+    if (!derive(r, ranks, n_ranks, said != NULL))
+        return;
+    if (r->c->topology == GLM_TOPOLOGY_SWITCH && !check_switch(r, nodes, n))
         return;
     if (said != NULL && wanted != r->c->topology)
         diag_add(r->diags, DIAG_ERROR, said->at, "spec.topology", NULL,
