@@ -66,7 +66,9 @@ static enum glm_status measure(const struct glm_capacity_rank *r,
         parts[pool ? PART_POOL : PART_STREAMS] +=
             glm_plane_bytes(s, &p->limits) * (s->n_layers ? s->n_layers : 1);
     }
-    uint32_t threads = r->node->threads ? r->node->threads : ASSUMED_THREADS;
+    uint32_t threads = r->node->device != GLM_DEVICE_CPU ? 1
+                       : r->node->threads                ? r->node->threads
+                                                         : ASSUMED_THREADS;
     enum glm_status st = glm_arena_bytes(p, 0, &parts[PART_DECODE], err);
     if (st == GLM_OK)
         st = glm_arena_bytes(p, 1, &parts[PART_PREFILL], err);

@@ -93,6 +93,16 @@ static void kda_weights(struct glm_builder *b, const struct glm_site *site)
                      });
 }
 
+static const char *replay_kernel(struct glm_builder *b, const struct glm_site *site)
+{
+    return glm_build_kernel(
+        b, "kda_replay", "kda_replay",
+        GLM_PARAMS(GLM_INT("H", site->shares.kda_heads.count, "rank's KDA heads"),
+                   GLM_INT("D", b->model->d_kda_head, "model.d_kda_head"),
+                   GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows")));
+}
+
+/* Returns the ring's rows. */
 static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
@@ -111,16 +121,17 @@ static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
                         .split = true,
                         .rollback = "position",
                     });
-    glm_build_state(b, site,
-                    &(struct glm_plan_state){
-                        .name = "kda.state",
-                        .unit = GLM_UNIT_STREAM,
-                        .versions = 2,
-                        .row_bytes = h * d * d * 4,
-                        .dtype = "f32",
-                        .split = true,
-                        .rollback = replay ? "replay:kda_replay" : "position",
-                    });
+    glm_build_state(
+        b, site,
+        &(struct glm_plan_state){
+            .name = "kda.state",
+            .unit = GLM_UNIT_STREAM,
+            .versions = 2,
+            .row_bytes = h * d * d * 4,
+            .dtype = "f32",
+            .split = true,
+            .rollback = replay ? glm_text(b, "replay:%s", replay_kernel(b, site)) : "position",
+        });
     return ring;
 }
 
@@ -131,7 +142,7 @@ static const char *kda_kernel(struct glm_builder *b, const struct glm_site *site
     const struct glm_model *m = b->model;
     struct proj proj = proj_layout(m, site);
     bool replay = b->lane->verify_rows > 1;
-    const struct glm_plan_param params[] = {
+    struct glm_plan_param params[] = {
         GLM_INT("H", site->shares.kda_heads.count, "rank's KDA heads"),
         GLM_INT("D", m->d_kda_head, "model.d_kda_head"),
         GLM_INT("TAPS", m->n_conv_taps, "model.n_conv_taps"),
@@ -145,13 +156,10 @@ static const char *kda_kernel(struct glm_builder *b, const struct glm_site *site
         GLM_INT("REPLAY", replay, "lane.verify_rows > 1"),
         {.name = NULL},
     };
-    struct glm_plan_param without_replay[sizeof params / sizeof params[0]] = {0};
-    for (uint32_t i = 0, n = 0; params[i].name; i++) {
-        if (i + 2 < sizeof params / sizeof params[0])
-            without_replay[n++] = params[i];
-    }
-    return prefill ? glm_build_kernel(b, "kda_prefill", "kda_prefill", without_replay)
-                   : glm_build_kernel(b, "kda_decode", "kda_decode", params);
+    if (prefill) /* prompt rows are never rolled back: REPLAY, the last one, is decode's alone */
+        params[sizeof params / sizeof params[0] - 2].name = NULL;
+    const char *name = prefill ? "kda_prefill" : "kda_decode";
+    return glm_build_kernel(b, name, name, params);
 }
 
 static void kda_block(struct glm_builder *b, const struct glm_site *site, bool prefill,
@@ -211,12 +219,7 @@ void glm_graph_kda(struct glm_builder *b, const struct glm_site *site)
     for (uint32_t i = 0; i < site->n_layers; i++)
         glm_build_buffer(b, glm_text(b, "layers.%u.kda.replay", site->layers[i]), "f32",
                          h * (3 * (uint64_t)m->d_kda_head + 1), GLM_PER_ROW);
-    const char *kernel =
-        glm_build_kernel(b, "kda_replay", "kda_replay",
-                         GLM_PARAMS(GLM_INT("H", h, "rank's KDA heads"),
-                                    GLM_INT("D", m->d_kda_head, "model.d_kda_head"),
-                                    GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows")));
-    glm_step_kernel(b, site, kernel,
+    glm_step_kernel(b, site, replay_kernel(b, site),
                     GLM_ARGS("s", "@kda.state", "replay", "layers.{L}.kda.replay"));
     glm_close_block(b, glm_site_name(b, site, "kda_commit"));
 }

@@ -151,8 +151,10 @@ static void print_speed(const struct glm_summary *s, struct buf *out)
     const struct glm_price *d = &s->ranks[s->busiest].decode;
     char bytes[32];
     bytes_text(d->read_bytes + d->write_bytes, bytes, sizeof bytes);
-    buf_printf(out, "decode    %s a token on rank %u, the most loaded, at %u tokens of context\n",
-               bytes, s->busiest, s->context_tokens);
+    buf_printf(out, "decode    %s a token", bytes);
+    if (s->n_ranks > 1)
+        buf_printf(out, " on rank %u, the most loaded,", s->busiest);
+    buf_printf(out, " at %u tokens of context\n", s->context_tokens);
     if (!s->has_figures) {
         buf_printf(out, "          no speed predicted: the devices' figures are not known\n");
         return;

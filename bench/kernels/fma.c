@@ -10,10 +10,11 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
 {
     enum { N = GLM_NATIVE == 1 ? 12 : 6 };
     float *out = args[1];
+    const float *x = args[0];
     glm_f32x16 a = glm_load(args[0]), s[N];
     GLM_UNROLL
     for (int j = 0; j < N; j++)
-        s[j] = a;
+        s[j] = glm_load(x + 16 * j); /* all different, or one sum would stand for all */
     for (int i = 0; i < GLM_STEPS * 12 / N; i++) {
         GLM_UNROLL
         for (int j = 0; j < N; j++)

@@ -148,8 +148,11 @@ static void decoder_meets_the_published_checksums(void **state)
 static void instruction_sets_and_compilers_decode_alike(void **state)
 {
     (void)state;
-    static const struct test_build builds[] = {
-        {"gcc", "x86-64-v4"}, {"gcc", "x86-64-v3"}, {"clang", "x86-64-v4"}, {"clang", "x86-64-v3"}};
+    static const struct test_build builds[] = {{"gcc", "x86-64-v4"},
+                                               {"gcc", "x86-64-v3"},
+                                               {"clang", "x86-64-v4"},
+                                               {"clang", "x86-64-v3"},
+                                               {"gcc -DGLM_NO_FP16", "x86-64-v4"}};
     for (unsigned bits = 3; bits <= 4; bits++)
         for (size_t c = 0; c < 3; c++) {
             char form[32];

@@ -2,6 +2,7 @@
 /* Bytes a rank takes, the pool's size, and refusal of what does not fit. */
 #include "codegen/graph.h"
 #include "codegen/memory.h"
+#include "runtime/memory.h"
 #include "tests/support/geometry.h"
 
 #include <math.h>
@@ -221,6 +222,39 @@ static void counts_a_buffer_in_each_arena_that_names_it(void **state)
     fixture_free(&g);
 }
 
+/* What the plan prints is what the runtime will lay out, byte for byte. */
+static void the_table_is_what_the_runtime_lays_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct fixture f;
+        struct glm_error err = {0};
+        struct glm_manifest *manifests;
+        struct glm_states states;
+        struct glm_memory m;
+        uint32_t n_manifests;
+        if (i < 2)
+            fixture_pico(&f, 1 + (uint32_t)i);
+        else
+            fixture_full(&f, 3);
+        f.cluster.nodes[0].device = GLM_DEVICE_CPU; /* two threads */
+        f.cluster.lanes[0].verify_rows = i % 2 ? 16 : 1;
+        f.cluster.lanes[0].rotate_uneven = i == 3;
+        struct glm_plan *p = build(&f)[0];
+        assert_int_equal(glm_manifests_load(&f.arena, &manifests, &n_manifests, &err), GLM_OK);
+        assert_int_equal(glm_states_init(&states, p, &f.arena, &err), GLM_OK);
+        if (glm_memory_lay_out(&m, p, &states, manifests, n_manifests, 2, &f.arena, &err) != GLM_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(m.weight_bytes, part(p, "experts") + part(p, "dense") + part(p, "head") +
+                                             part(p, "embedding") + part(p, "other weights"));
+        assert_int_equal(m.state_bytes, part(p, "pool") + part(p, "streams"));
+        assert_int_equal(m.buffer_bytes, part(p, "decode buffers") + part(p, "prefill buffers"));
+        assert_int_equal(m.scratch_bytes, part(p, "scratch"));
+        assert_int_equal(m.bytes, glm_plan_total_bytes(p));
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -232,6 +266,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_naming_rank_node_and_parts),
         cmocka_unit_test(needs_room_for_one_window_at_least),
         cmocka_unit_test(counts_a_buffer_in_each_arena_that_names_it),
+        cmocka_unit_test(the_table_is_what_the_runtime_lays_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static struct fixture {
 
 static void open_at(const char *where)
 {
-    f = (struct fixture){ 0 };
+    f = (struct fixture){0};
     arena_init(&f.arena, 256u << 20);
     diag_list_init(&f.diags, &f.arena);
     if (glm_checkpoint_open(where, &f.arena, &f.diags, &f.c) != GLM_OK)
@@ -72,7 +72,8 @@ static void tensor_counts_are_those_of_the_published_indexes(void **state)
     glm_vision_tensors(&f.c->model, count, &n);
     assert_int_equal(n, 347);
     assert_false(f.c->experts_exl3);
-    const struct glm_tensor *t = find("model.language_model.layers.44.mlp.experts.287.down_proj.weight");
+    const struct glm_tensor *t =
+        find("model.language_model.layers.44.mlp.experts.287.down_proj.weight");
     assert_true(t->shape[0] == 4096 && t->shape[1] == 2048);
     assert_true(t->size_bytes == 4096 * 2048 * 2);
     stop();
@@ -109,7 +110,8 @@ static void the_full_geometry_is_that_of_the_published_pack(void **state)
     }
     assert_true(expert == 12619788);
     assert_true(all == 156283454592ull);
-    const struct glm_tensor *t = find("model.language_model.layers.45.mlp.experts.0.down_proj.trellis");
+    const struct glm_tensor *t =
+        find("model.language_model.layers.45.mlp.experts.0.down_proj.trellis");
     assert_true(t->shape[0] == 128 && t->shape[1] == 256 && t->shape[2] == 64);
     stop();
 }
@@ -173,7 +175,7 @@ static void a_folder_gives_geometry_and_storage_without_its_data(void **state)
 static void unknown_names_list_what_is_built_in(void **state)
 {
     (void)state;
-    f = (struct fixture){ 0 };
+    f = (struct fixture){0};
     arena_init(&f.arena, 1 << 20);
     diag_list_init(&f.diags, &f.arena);
     assert_int_equal(glm_checkpoint_open("synthetic:glm-5", &f.arena, &f.diags, &f.c),
@@ -205,18 +207,18 @@ static const struct {
     const char *name;
     double low, high, rms; /* rms 0: not asked */
 } ranges[] = {
-    { "model.language_model.embed_tokens.weight", -1.74, 1.74, 1 },
-    { "lm_head.weight", -0.31, 0.31, 4 / 22.627417 },
-    { L "0.self_attn.q_proj.weight", -0.0767, 0.0767, 1 / 22.627417 },
-    { L "0.self_attn.q_conv1d.weight", -0.87, 0.87, 0.5 },
-    { L "0.input_layernorm.weight", 0.75, 1.25, 0 },
-    { L "0.self_attn.A_log", -0.5, 0.5, 0 },
-    { L "0.self_attn.dt_bias", -6, -2, 0 },
-    { L "0.hc_attn_scale", 0.25, 0.75, 0 },
-    { L "2.mlp.gate.weight", -0.154, 0.154, 2 / 22.627417 },
-    { L "2.mlp.gate.e_score_correction_bias", -0.05, 0.05, 0 },
-    { L "2.mlp.experts.3.down_proj.suh", -1.25, 1.25, 0 },
-    { L "2.mlp.experts.3.down_proj.svh", -1.26 / (1.244 * 32), 1.26 / (1.244 * 32), 0 },
+    {"model.language_model.embed_tokens.weight", -1.74, 1.74, 1},
+    {"lm_head.weight", -0.31, 0.31, 4 / 22.627417},
+    {L "0.self_attn.q_proj.weight", -0.0767, 0.0767, 1 / 22.627417},
+    {L "0.self_attn.q_conv1d.weight", -0.87, 0.87, 0.5},
+    {L "0.input_layernorm.weight", 0.75, 1.25, 0},
+    {L "0.self_attn.A_log", -0.5, 0.5, 0},
+    {L "0.self_attn.dt_bias", -6, -2, 0},
+    {L "0.hc_attn_scale", 0.25, 0.75, 0},
+    {L "2.mlp.gate.weight", -0.154, 0.154, 2 / 22.627417},
+    {L "2.mlp.gate.e_score_correction_bias", -0.05, 0.05, 0},
+    {L "2.mlp.experts.3.down_proj.suh", -1.25, 1.25, 0},
+    {L "2.mlp.experts.3.down_proj.svh", -1.26 / (1.244 * 32), 1.26 / (1.244 * 32), 0},
 };
 
 static void values_lie_in_the_range_of_their_role(void **state)
@@ -266,7 +268,7 @@ static void trellis_words_use_all_bits_and_markers_are_the_codebooks(void **stat
     (void)state;
     open_at("synthetic:small8");
     struct glm_synthetic s = glm_synthetic_of(find(L "2.mlp.experts.0.up_proj.trellis"));
-    uint32_t set[16] = { 0 };
+    uint32_t set[16] = {0};
     enum { N = 4096 };
     for (uint64_t i = 0; i < N; i++)
         for (unsigned b = 0; b < 16; b++)
@@ -281,10 +283,9 @@ static void trellis_words_use_all_bits_and_markers_are_the_codebooks(void **stat
 static void a_fill_of_any_part_is_its_elements(void **state)
 {
     (void)state;
-    static const char *const names[] = { L "0.self_attn.q_proj.weight", L "0.self_attn.dt_bias",
-                                         L "2.mlp.experts.1.up_proj.trellis",
-                                         L "2.mlp.experts.1.up_proj.suh",
-                                         L "2.mlp.experts.1.up_proj.mcg" };
+    static const char *const names[] = {
+        L "0.self_attn.q_proj.weight", L "0.self_attn.dt_bias", L "2.mlp.experts.1.up_proj.trellis",
+        L "2.mlp.experts.1.up_proj.suh", L "2.mlp.experts.1.up_proj.mcg"};
     open_at("synthetic:small8");
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct glm_synthetic s = glm_synthetic_of(find(names[k]));
@@ -313,11 +314,11 @@ static void values_never_change(void **state)
         const char *name;
         uint64_t i, bits;
     } pins[] = {
-        { L "0.self_attn.q_proj.weight", 0, 0x3B91 },
-        { L "0.self_attn.q_proj.weight", 100001, 0xBC08 },
-        { L "0.self_attn.dt_bias", 7, 0xC0ADD4EE },
-        { L "2.mlp.experts.1.up_proj.trellis", 5, 0x3BD0 },
-        { L "2.mlp.experts.1.up_proj.suh", 3, 0xBC8E },
+        {L "0.self_attn.q_proj.weight", 0, 0x3B91},
+        {L "0.self_attn.q_proj.weight", 100001, 0xBC08},
+        {L "0.self_attn.dt_bias", 7, 0xC0ADD4EE},
+        {L "2.mlp.experts.1.up_proj.trellis", 5, 0x3BD0},
+        {L "2.mlp.experts.1.up_proj.suh", 3, 0xBC8E},
     };
     open_at("synthetic:small8");
     for (size_t k = 0; k < sizeof pins / sizeof pins[0]; k++) {
@@ -335,8 +336,8 @@ static void values_never_change(void **state)
 static void verify_finds_wrong_markers_and_scales(void **state)
 {
     (void)state;
-    struct glm_error err = { 0 };
-    struct glm_tensor t = { .name = "p.mcg", .dtype = GLM_I32, .size_bytes = 4, .role = "mcg" };
+    struct glm_error err = {0};
+    struct glm_tensor t = {.name = "p.mcg", .dtype = GLM_I32, .size_bytes = 4, .role = "mcg"};
     uint32_t marker = 0xCBAC1FED;
     assert_int_equal(glm_exl3_verify(&t, &marker, &err), GLM_OK);
     marker = 0x12345678;
@@ -347,18 +348,18 @@ static void verify_finds_wrong_markers_and_scales(void **state)
     marker = 0x83DCD12D;
     assert_int_equal(glm_exl3_verify(&t, &marker, &err), GLM_OK);
 
-    uint16_t scales[4] = { 0x3C00, 0xBC00, 0, 0x0001 };
-    t = (struct glm_tensor){ .name = "p.suh", .dtype = GLM_F16, .size_bytes = 8, .role = "suh" };
+    uint16_t scales[4] = {0x3C00, 0xBC00, 0, 0x0001};
+    t = (struct glm_tensor){.name = "p.suh", .dtype = GLM_F16, .size_bytes = 8, .role = "suh"};
     assert_int_equal(glm_exl3_verify(&t, scales, &err), GLM_OK);
     scales[2] = 0xFC00; /* -inf */
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     assert_int_equal(glm_exl3_verify(&t, scales, &err), GLM_ECHECKPOINT);
     assert_string_equal(err.message, "'p.suh' has a non-finite value at 2");
     scales[2] = 0x7E00; /* NaN */
     assert_int_equal(glm_exl3_verify(&t, scales, &err), GLM_ECHECKPOINT);
     memset(scales, 0, sizeof scales);
     scales[1] = 0x8000; /* -0 */
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     assert_int_equal(glm_exl3_verify(&t, scales, &err), GLM_ECHECKPOINT);
     assert_string_equal(err.message, "'p.suh': all 4 scales are zero");
     t.role = "trellis";
