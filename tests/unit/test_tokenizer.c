@@ -138,8 +138,8 @@ static void bytes_that_are_not_utf8_are_kept(void **state)
 {
     (void)state;
     static const char *const texts[] = {"\xff",
-                                        "a\xff\xfe"
-                                        "b",
+                                        ("a\xff\xfe"
+                                         "b"),
                                         "\xe4\xb8",
                                         "\xc0\x80\xf5",
                                         "x\x80<|user|>\x80y",
