@@ -561,6 +561,7 @@ enum MHD_Result http_chat_completions(struct http_exchange *x)
         .kwargs = f->kwargs,
         .effort = f->effort,
         .thinking = f->thinking,
+        .no_effort_line = true,
         .generation_prompt = true,
     };
     enum glm_status status = glm_chat_render(&options, &text, &err);
