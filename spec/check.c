@@ -11,14 +11,14 @@
 struct check {
     struct glm_checkpoint *c;
     struct diag_list *diags;
-    uint32_t bits;            /* of the first EXL3 group met */
-    const char *codebook;     /* likewise; NULL before it */
-    char first_group[160];    /* its prefix, for messages about mixes */
+    uint32_t bits;         /* of the first EXL3 group met */
+    const char *codebook;  /* likewise; NULL before it */
+    char first_group[160]; /* its prefix, for messages about mixes */
 };
 
 static struct src_span in_file(const struct check *k, const struct glm_tensor *t)
 {
-    return (struct src_span){ .file = t != NULL ? k->c->files[t->file] : k->c->folder };
+    return (struct src_span){.file = t != NULL ? k->c->files[t->file] : k->c->folder};
 }
 
 static struct glm_tensor *find(const struct check *k, const char *prefix, const char *suffix)
@@ -62,11 +62,11 @@ static bool refuse_foreign(struct check *k)
     static const struct {
         const char *suffix, *method;
     } foreign[] = {
-        { ".weight_scale_inv", "fp8 (128 x 128 blocks)" },
-        { ".weight_scale_2", "NVFP4 (ModelOpt)" },
-        { ".weight_packed", "compressed-tensors" },
-        { ".weight_scale", "NVFP4 or FP8" },
-        { ".scales", "MLX affine" },
+        {".weight_scale_inv", "fp8 (128 x 128 blocks)"},
+        {".weight_scale_2", "NVFP4 (ModelOpt)"},
+        {".weight_packed", "compressed-tensors"},
+        {".weight_scale", "NVFP4 or FP8"},
+        {".scales", "MLX affine"},
     };
     for (size_t f = 0; f < sizeof foreign / sizeof foreign[0]; f++) {
         for (uint32_t i = 0; i < k->c->n_tensors; i++) {
@@ -122,7 +122,7 @@ static void drop_absent_parts(struct check *k)
     }
     if (m->has_vision && find_prefix(k->c, "model.visual.") == UINT32_MAX) {
         m->has_vision = false;
-        m->vision = (struct glm_vision){ 0 };
+        m->vision = (struct glm_vision){0};
         diag_add(k->diags, DIAG_WARNING, in_file(k, NULL), "checkpoint.no-vision", NULL,
                  "config.json states a vision tower, but no tensor starts with 'model.visual.': "
                  "served without it");
@@ -143,7 +143,8 @@ static bool same_shape(const struct glm_tensor *t, const struct glm_expected_ten
 {
     if (e->flat) /* both products were bounded by the file's size and the config's ranges */
         return elements(t->shape, t->n_dims) == elements(e->shape, e->n_dims);
-    return t->n_dims == e->n_dims && memcmp(t->shape, e->shape, e->n_dims * sizeof e->shape[0]) == 0;
+    return t->n_dims == e->n_dims &&
+           memcmp(t->shape, e->shape, e->n_dims * sizeof e->shape[0]) == 0;
 }
 
 static void take_role(struct glm_tensor *t, const struct glm_expected_tensor *e)
@@ -236,8 +237,9 @@ static bool check_scale(struct check *k, const struct group *g, const char *suff
         snprintf(old, sizeof old, ".%.2s", suffix + 1);
         bool has_old = find(k, g->prefix, old) != NULL;
         diag_add(k->diags, DIAG_ERROR, in_file(k, g->trellis), "checkpoint.exl3-scales",
-                 has_old ? "convert the pack with a current ExLlamaV3, which writes '.suh' and '.svh'"
-                         : NULL,
+                 has_old
+                     ? "convert the pack with a current ExLlamaV3, which writes '.suh' and '.svh'"
+                     : NULL,
                  has_old ? "'%s': %s scales are in the old sign form '%s', supported: '%s'"
                          : "'%s': EXL3 weight without %s scales ('%s' or '%s')",
                  g->prefix, side, old, suffix);
@@ -316,8 +318,8 @@ static void check_group(struct check *k, struct group *g)
     const char *codebook = check_codebook(k, g);
     if (!good || codebook == NULL || !check_mix(k, g, codebook))
         return;
-    struct glm_tensor *parts[] = { g->trellis, g->suh, g->svh, g->marker };
-    static const char *const parts_roles[] = { "trellis", "suh", "svh" };
+    struct glm_tensor *parts[] = {g->trellis, g->suh, g->svh, g->marker};
+    static const char *const parts_roles[] = {"trellis", "suh", "svh"};
     for (size_t i = 0; i < 4; i++) {
         if (parts[i] == NULL)
             continue;
@@ -334,8 +336,8 @@ static void report_missing(struct check *k, uint32_t layer, const char *matrix, 
                            uint32_t present)
 {
     char prefix[160];
-    snprintf(prefix, sizeof prefix, "model.language_model.layers.%u.mlp.experts.%u.%s", layer, expert,
-             matrix);
+    snprintf(prefix, sizeof prefix, "model.language_model.layers.%u.mlp.experts.%u.%s", layer,
+             expert, matrix);
     const struct glm_tensor *scales = find(k, prefix, ".suh");
     scales = scales != NULL ? scales : find(k, prefix, ".svh");
     if (scales != NULL)
@@ -343,13 +345,13 @@ static void report_missing(struct check *k, uint32_t layer, const char *matrix, 
                  "'%s': EXL3 scales without .trellis", prefix);
     else
         diag_add(k->diags, DIAG_ERROR, in_file(k, NULL), "checkpoint.missing-tensor", NULL,
-                 "layer %u expert %u has no %s.%s (%u of %u experts present)", layer, expert, matrix,
-                 k->c->experts_exl3 ? "trellis" : "weight", present, k->c->model.n_experts);
+                 "layer %u expert %u has no %s.%s (%u of %u experts present)", layer, expert,
+                 matrix, k->c->experts_exl3 ? "trellis" : "weight", present, k->c->model.n_experts);
 }
 
 static void check_experts(struct check *k, uint32_t layer)
 {
-    static const char *const matrices[] = { "gate_proj", "up_proj", "down_proj" };
+    static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
     const struct glm_model *m = &k->c->model;
     for (size_t i = 0; i < 3; i++) {
         uint32_t present = 0;
@@ -358,10 +360,10 @@ static void check_experts(struct check *k, uint32_t layer)
             char prefix[160];
             snprintf(prefix, sizeof prefix, "model.language_model.layers.%u.mlp.experts.%u.%s",
                      layer, e, matrices[i]);
-            struct group g = { .prefix = prefix,
-                               .n_in = i < 2 ? m->d_hidden : m->d_expert,
-                               .n_out = i < 2 ? m->d_expert : m->d_hidden,
-                               .trellis = find(k, prefix, ".trellis") };
+            struct group g = {.prefix = prefix,
+                              .n_in = i < 2 ? m->d_hidden : m->d_expert,
+                              .n_out = i < 2 ? m->d_expert : m->d_hidden,
+                              .trellis = find(k, prefix, ".trellis")};
             if (g.trellis != NULL)
                 check_group(k, &g);
             present += g.trellis != NULL;
@@ -375,16 +377,17 @@ static void check_experts(struct check *k, uint32_t layer)
 
 void checkpoint_check(struct glm_checkpoint *c, const char *method, struct diag_list *diags)
 {
-    struct check k = { .c = c, .diags = diags };
+    struct check k = {.c = c, .diags = diags};
     if (refuse_foreign(&k) || refuse_full_scope(&k))
         return;
     c->experts_exl3 = is_exl3(c);
     drop_absent_parts(&k);
     bool declared = strcmp(method, "exl3") == 0;
     if (declared != c->experts_exl3)
-        diag_add(diags, DIAG_WARNING, in_file(&k, NULL), "checkpoint.storage", NULL,
-                 "config.json says the experts are %s, but their tensors are %s: the tensors decide",
-                 declared ? "EXL3" : "plain", c->experts_exl3 ? "EXL3" : "plain");
+        diag_add(
+            diags, DIAG_WARNING, in_file(&k, NULL), "checkpoint.storage", NULL,
+            "config.json says the experts are %s, but their tensors are %s: the tensors decide",
+            declared ? "EXL3" : "plain", c->experts_exl3 ? "EXL3" : "plain");
     const struct glm_model *m = &c->model;
     /* With any rate: check_plain passes over the experts of an EXL3 pack. */
     glm_model_tensors(m, 0, check_plain, &k);

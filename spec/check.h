@@ -5,9 +5,9 @@
 
 #include "spec/checkpoint.h"
 
-/* Decides how the experts are stored, leaves out a tower or MTP layer that has no tensor, checks every
- * tensor that the geometry expects and gives it its role. c has its tensors sorted and indexed.
- * `method` is the config's quant_method or "". Adds each problem to diags. */
+/* Decides how the experts are stored, leaves out a tower or MTP layer that has no tensor, checks
+ * every tensor that the geometry expects and gives it its role. c has its tensors sorted and
+ * indexed. `method` is the config's quant_method or "". Adds each problem to diags. */
 void checkpoint_check(struct glm_checkpoint *c, const char *method, struct diag_list *diags);
 
 #endif

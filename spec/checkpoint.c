@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a checkpoint: config.json, the index, every safetensors header, the digest; or a synthetic
- * one from a geometry. Headers are parsed in safetensors.c, checked against the model in check.c;
- * which folder a hub id means is resolve.c's. */
+/* Opening a checkpoint: config.json, the index, every safetensors header, the digest; or a
+ * synthetic one from a geometry. Headers are parsed in safetensors.c, checked against the model in
+ * check.c; which folder a hub id means is resolve.c's. */
 #include "spec/check.h"
 #include "spec/geometries.h"
 #include "spec/names.h"
@@ -42,7 +42,7 @@ struct opening {
 
 static struct src_span in_file(const char *file)
 {
-    return (struct src_span){ .file = file };
+    return (struct src_span){.file = file};
 }
 
 static void add_error(struct opening *o, const char *file, const char *id,
@@ -64,8 +64,8 @@ static enum glm_status out_of_memory(struct opening *o)
 /* quant_method and what else identifies the scheme; "" for none. MLX names no method. */
 static enum glm_status read_method(struct opening *o, const cJSON *root)
 {
-    static const char *const keys[] = { "quantization", "quantization_config" };
-    const cJSON *places[] = { root, cJSON_GetObjectItemCaseSensitive(root, "text_config") };
+    static const char *const keys[] = {"quantization", "quantization_config"};
+    const cJSON *places[] = {root, cJSON_GetObjectItemCaseSensitive(root, "text_config")};
     for (size_t i = 0; i < 4; i++) {
         const cJSON *block = cJSON_GetObjectItemCaseSensitive(places[i / 2], keys[i % 2]);
         if (!cJSON_IsObject(block))
@@ -80,7 +80,9 @@ static enum glm_status read_method(struct opening *o, const cJSON *root)
                      "this checkpoint is quantized with %.30s (%.30s), supported: EXL3 on routed "
                      "experts, or plain BF16",
                      o->method,
-                     cJSON_IsString(algo) ? algo->valuestring : named ? "no algorithm" : "affine");
+                     cJSON_IsString(algo) ? algo->valuestring
+                     : named              ? "no algorithm"
+                                          : "affine");
             return GLM_ECHECKPOINT;
         }
         return GLM_OK;
@@ -90,7 +92,7 @@ static enum glm_status read_method(struct opening *o, const cJSON *root)
 
 static enum glm_status read_config(struct opening *o)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     const char *path = arena_printf(o->arena, "%s/config.json", o->c->folder);
     if (path == NULL)
         return out_of_memory(o);
@@ -223,7 +225,7 @@ static enum glm_status files_of_folder(struct opening *o)
 
 static enum glm_status list_files(struct opening *o)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     const char *path = arena_printf(o->arena, "%s/model.safetensors.index.json", o->c->folder);
     if (path == NULL)
         return out_of_memory(o);
@@ -258,11 +260,12 @@ static void report_missing_shard(struct opening *o, const char *file)
         if (n++ == 0)
             example = item->string;
     }
-    diag_add(o->diags, DIAG_ERROR, in_file("model.safetensors.index.json"),
-             "checkpoint.missing-shard", "the download is incomplete: fetch the missing file",
-             "model.safetensors.index.json needs '%s' (holding %u tensors, e.g. '%.100s'), which is "
-             "missing from '%s'",
-             file, n, example, o->c->folder);
+    diag_add(
+        o->diags, DIAG_ERROR, in_file("model.safetensors.index.json"), "checkpoint.missing-shard",
+        "the download is incomplete: fetch the missing file",
+        "model.safetensors.index.json needs '%s' (holding %u tensors, e.g. '%.100s'), which is "
+        "missing from '%s'",
+        file, n, example, o->c->folder);
 }
 
 static bool read_exactly(int fd, char *bytes, size_t len)
@@ -283,7 +286,7 @@ static bool read_exactly(int fd, char *bytes, size_t len)
 static enum glm_status read_header(int fd, const char *file, uint64_t file_bytes, struct buf *out,
                                    struct glm_error *err)
 {
-    unsigned char length[8] = { 0 };
+    unsigned char length[8] = {0};
     size_t have = file_bytes < 8 ? (size_t)file_bytes : 8;
     if (!read_exactly(fd, (char *)length, have))
         return glm_fail(err, GLM_EIO, "cannot read '%s': %s", file, strerror(errno));
@@ -320,7 +323,7 @@ static void hash_bytes(struct opening *o, const void *bytes, size_t len)
 static enum glm_status load_header(struct opening *o, uint32_t i)
 {
     const char *file = o->c->files[i];
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     char path[4096];
     int len = snprintf(path, sizeof path, "%s/%s", o->c->folder, file);
     errno = ENAMETOOLONG;
@@ -329,8 +332,8 @@ static enum glm_status load_header(struct opening *o, uint32_t i)
         report_missing_shard(o, file);
         return GLM_ECHECKPOINT;
     }
-    struct buf header = { 0 };
-    struct stat st = { 0 };
+    struct buf header = {0};
+    struct stat st = {0};
     enum glm_status status = GLM_OK;
     if (fd < 0 || fstat(fd, &st) != 0)
         status = glm_fail(&err, GLM_EIO, "cannot open '%s': %s", path, strerror(errno));
@@ -361,7 +364,7 @@ static enum glm_status load_header(struct opening *o, uint32_t i)
 static enum glm_status index_tensors(struct opening *o, uint32_t n)
 {
     struct glm_checkpoint *c = o->c;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct name_index index;
     uint32_t first, second;
     c->n_tensors = n;
@@ -489,12 +492,12 @@ static enum glm_status add_tensor(void *context, const struct glm_expected_tenso
 {
     struct opening *o = context;
     struct glm_tensor *t = &o->c->tensors[o->c->n_tensors++];
-    *t = (struct glm_tensor){ .name = arena_strdup(o->arena, e->name),
-                              .dtype = e->dtype,
-                              .n_dims = e->n_dims,
-                              .size_bytes = glm_dtype_bytes(e->dtype),
-                              .role = e->role,
-                              .fan_in = e->fan_in };
+    *t = (struct glm_tensor){.name = arena_strdup(o->arena, e->name),
+                             .dtype = e->dtype,
+                             .n_dims = e->n_dims,
+                             .size_bytes = glm_dtype_bytes(e->dtype),
+                             .role = e->role,
+                             .fan_in = e->fan_in};
     memcpy(t->shape, e->shape, sizeof t->shape);
     for (uint32_t i = 0; i < e->n_dims; i++)
         t->size_bytes *= e->shape[i];
@@ -547,7 +550,8 @@ enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, stru
                                     struct glm_checkpoint **out)
 {
     static const char scheme[] = "synthetic:";
-    struct opening o = { .arena = arena, .diags = diags, .c = ARENA_NEW(arena, struct glm_checkpoint) };
+    struct opening o = {
+        .arena = arena, .diags = diags, .c = ARENA_NEW(arena, struct glm_checkpoint)};
     if (o.c == NULL)
         return GLM_ENOMEM;
     bool synthetic = strncmp(where, scheme, sizeof scheme - 1) == 0;
@@ -556,7 +560,8 @@ enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, stru
     enum glm_status status = o.c->folder == NULL ? GLM_ENOMEM : GLM_ENOTFOUND;
     if (synthetic && status == GLM_ENOTFOUND)
         status = open_geometry(&o, rest);
-    if (synthetic && status == GLM_ENOTFOUND && strchr(rest, '/') == NULL && access(rest, F_OK) != 0) {
+    if (synthetic && status == GLM_ENOTFOUND && strchr(rest, '/') == NULL &&
+        access(rest, F_OK) != 0) {
         diag_add(diags, DIAG_ERROR, in_file(where), "checkpoint.geometry", NULL,
                  "there is no built-in geometry and no folder '%s', built in: %s", rest,
                  glm_geometry_names());

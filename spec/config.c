@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.json → struct glm_model. Tables state where each number lies, its range, and which settings
- * have only one supported value; every other key is ignored, since exports add their own.
- * Shapes are checked against tensors in checkpoint.c; how weights are stored is decided there too. */
+/* config.json → struct glm_model. Tables state where each number lies, its range, and which
+ * settings have only one supported value; every other key is ignored, since exports add their own.
+ * Shapes are checked against tensors in checkpoint.c; how weights are stored is decided there too.
+ */
 #include "spec/checkpoint.h"
 
 #include <cjson/cJSON.h>
@@ -23,41 +24,41 @@ struct number_row {
 
 #define AT(field) offsetof(struct glm_model, field)
 static const struct number_row numbers[] = {
-    { TEXT, "vocab_size", AT(d_vocab), 2, 1u << 22, -1 },
-    { TEXT, "hidden_size", AT(d_hidden), 16, 1u << 17, -1 },
-    { TEXT, "num_hidden_layers", AT(n_layers), 1, GLM_MAX_LAYERS - 1, -1 },
-    { TEXT, "num_nextn_predict_layers", AT(n_mtp), 0, 1, 0 },
-    { TEXT, "intermediate_size", AT(d_dense), 1, 1u << 20, -1 },
-    { TEXT, "num_attention_heads", AT(n_heads), 1, 1024, -1 },
-    { TEXT, "q_lora_rank", AT(d_q_rank), 1, 1u << 16, -1 },
-    { TEXT, "kv_lora_rank", AT(d_latent), 1, 1u << 16, -1 },
-    { TEXT, "qk_nope_head_dim", AT(d_qk), 1, 4096, -1 },
-    { TEXT, "v_head_dim", AT(d_v), 1, 4096, -1 },
-    { TEXT, "index_n_heads", AT(n_index_heads), 1, 1024, -1 },
-    { TEXT, "index_head_dim", AT(d_index), 1, 4096, -1 },
-    { TEXT, "index_topk", AT(n_index_topk_tokens), 1, 1u << 20, -1 },
-    { TEXT, "index_kpool", AT(n_index_pool), 1, 64, -1 },
-    { TEXT, "n_routed_experts", AT(n_experts), 1, 4096, -1 },
-    { TEXT, "num_experts_per_tok", AT(n_experts_per_token), 1, 64, -1 },
-    { TEXT, "n_shared_experts", AT(n_shared_experts), 1, 16, -1 },
-    { TEXT, "moe_intermediate_size", AT(d_expert), 1, 1u << 18, -1 },
-    { TEXT, "hc_mult", AT(n_streams_hc), 1, 16, -1 },
-    { TEXT, "hc_sinkhorn_iters", AT(n_sinkhorn), 1, 1000, -1 },
-    { TEXT, "max_position_embeddings", AT(max_position), 64, 1u << 30, -1 },
-    { TEXT, "pad_token_id", AT(pad_id), 0, 1u << 22, 0 },
-    { LINEAR, "num_heads", AT(n_kda_heads), 1, 1024, -1 },
-    { LINEAR, "head_dim", AT(d_kda_head), 1, 4096, -1 },
-    { LINEAR, "short_conv_kernel_size", AT(n_conv_taps), 1, 16, -1 },
-    { VISION, "depth", AT(vision.n_blocks), 1, 256, -1 },
-    { VISION, "hidden_size", AT(vision.d_hidden), 1, 1u << 16, -1 },
-    { VISION, "num_heads", AT(vision.n_heads), 1, 1024, -1 },
-    { VISION, "intermediate_size", AT(vision.d_mlp), 1, 1u << 18, -1 },
-    { VISION, "out_hidden_size", AT(vision.d_out), 1, 1u << 17, -1 },
-    { VISION, "projection_intermediate_size", AT(vision.d_projection), 1, 1u << 18, -1 },
-    { VISION, "patch_size", AT(vision.n_patch), 1, 256, -1 },
-    { VISION, "temporal_patch_size", AT(vision.n_frames), 1, 16, -1 },
-    { VISION, "spatial_merge_size", AT(vision.n_merge), 1, 16, -1 },
-    { VISION, "in_channels", AT(vision.n_channels), 1, 16, -1 },
+    {TEXT, "vocab_size", AT(d_vocab), 2, 1u << 22, -1},
+    {TEXT, "hidden_size", AT(d_hidden), 16, 1u << 17, -1},
+    {TEXT, "num_hidden_layers", AT(n_layers), 1, GLM_MAX_LAYERS - 1, -1},
+    {TEXT, "num_nextn_predict_layers", AT(n_mtp), 0, 1, 0},
+    {TEXT, "intermediate_size", AT(d_dense), 1, 1u << 20, -1},
+    {TEXT, "num_attention_heads", AT(n_heads), 1, 1024, -1},
+    {TEXT, "q_lora_rank", AT(d_q_rank), 1, 1u << 16, -1},
+    {TEXT, "kv_lora_rank", AT(d_latent), 1, 1u << 16, -1},
+    {TEXT, "qk_nope_head_dim", AT(d_qk), 1, 4096, -1},
+    {TEXT, "v_head_dim", AT(d_v), 1, 4096, -1},
+    {TEXT, "index_n_heads", AT(n_index_heads), 1, 1024, -1},
+    {TEXT, "index_head_dim", AT(d_index), 1, 4096, -1},
+    {TEXT, "index_topk", AT(n_index_topk_tokens), 1, 1u << 20, -1},
+    {TEXT, "index_kpool", AT(n_index_pool), 1, 64, -1},
+    {TEXT, "n_routed_experts", AT(n_experts), 1, 4096, -1},
+    {TEXT, "num_experts_per_tok", AT(n_experts_per_token), 1, 64, -1},
+    {TEXT, "n_shared_experts", AT(n_shared_experts), 1, 16, -1},
+    {TEXT, "moe_intermediate_size", AT(d_expert), 1, 1u << 18, -1},
+    {TEXT, "hc_mult", AT(n_streams_hc), 1, 16, -1},
+    {TEXT, "hc_sinkhorn_iters", AT(n_sinkhorn), 1, 1000, -1},
+    {TEXT, "max_position_embeddings", AT(max_position), 64, 1u << 30, -1},
+    {TEXT, "pad_token_id", AT(pad_id), 0, 1u << 22, 0},
+    {LINEAR, "num_heads", AT(n_kda_heads), 1, 1024, -1},
+    {LINEAR, "head_dim", AT(d_kda_head), 1, 4096, -1},
+    {LINEAR, "short_conv_kernel_size", AT(n_conv_taps), 1, 16, -1},
+    {VISION, "depth", AT(vision.n_blocks), 1, 256, -1},
+    {VISION, "hidden_size", AT(vision.d_hidden), 1, 1u << 16, -1},
+    {VISION, "num_heads", AT(vision.n_heads), 1, 1024, -1},
+    {VISION, "intermediate_size", AT(vision.d_mlp), 1, 1u << 18, -1},
+    {VISION, "out_hidden_size", AT(vision.d_out), 1, 1u << 17, -1},
+    {VISION, "projection_intermediate_size", AT(vision.d_projection), 1, 1u << 18, -1},
+    {VISION, "patch_size", AT(vision.n_patch), 1, 256, -1},
+    {VISION, "temporal_patch_size", AT(vision.n_frames), 1, 16, -1},
+    {VISION, "spatial_merge_size", AT(vision.n_merge), 1, 16, -1},
+    {VISION, "in_channels", AT(vision.n_channels), 1, 16, -1},
 };
 
 static const struct {
@@ -66,11 +67,11 @@ static const struct {
     size_t offset; /* of a double */
     double min, max;
 } reals[] = {
-    { TEXT, "rms_norm_eps", AT(norm_eps), 1e-12, 1e-1 },
-    { TEXT, "swiglu_limit", AT(swiglu_limit), 1e-3, 1e6 },
-    { TEXT, "routed_scaling_factor", AT(routed_scale), 1e-3, 1e3 },
-    { TEXT, "hc_eps", AT(hc_eps), 1e-12, 1e-1 },
-    { LINEAR, "gate_lower_bound", AT(gate_lower_bound), -80, -1e-3 },
+    {TEXT, "rms_norm_eps", AT(norm_eps), 1e-12, 1e-1},
+    {TEXT, "swiglu_limit", AT(swiglu_limit), 1e-3, 1e6},
+    {TEXT, "routed_scaling_factor", AT(routed_scale), 1e-3, 1e3},
+    {TEXT, "hc_eps", AT(hc_eps), 1e-12, 1e-1},
+    {LINEAR, "gate_lower_bound", AT(gate_lower_bound), -80, -1e-3},
 };
 #undef AT
 
@@ -78,20 +79,20 @@ static const struct {
 static const struct {
     const char *key, *supported;
 } fixed[] = {
-    { "hidden_act", "\"silu\"" },
-    { "scoring_func", "\"sigmoid\"" },
-    { "topk_method", "\"noaux_tc\"" },
-    { "moe_router_dtype", "\"float32\"" },
-    { "n_group", "1" },
-    { "topk_group", "1" },
-    { "norm_topk_prob", "true" },
-    { "qk_rope_head_dim", "0" },
-    { "mla_use_nope", "true" },
-    { "mhc", "true" },
-    { "index_kpool_compress", "true" },
-    { "index_kpool_always_select_tail", "true" },
-    { "attention_bias", "false" },
-    { "tie_word_embeddings", "false" },
+    {"hidden_act", "\"silu\""},
+    {"scoring_func", "\"sigmoid\""},
+    {"topk_method", "\"noaux_tc\""},
+    {"moe_router_dtype", "\"float32\""},
+    {"n_group", "1"},
+    {"topk_group", "1"},
+    {"norm_topk_prob", "true"},
+    {"qk_rope_head_dim", "0"},
+    {"mla_use_nope", "true"},
+    {"mhc", "true"},
+    {"index_kpool_compress", "true"},
+    {"index_kpool_always_select_tail", "true"},
+    {"attention_bias", "false"},
+    {"tie_word_embeddings", "false"},
 };
 
 struct config {
@@ -99,8 +100,8 @@ struct config {
     struct glm_error *err;
 };
 
-static const char *const place_names[] = { "text_config", "text_config.linear_attn_config",
-                                           "vision_config" };
+static const char *const place_names[] = {"text_config", "text_config.linear_attn_config",
+                                          "vision_config"};
 
 static const cJSON *place_object(const struct config *c, enum place place)
 {
@@ -142,7 +143,8 @@ static enum glm_status read_numbers(const struct config *c, struct glm_model *m)
             char supported[64];
             snprintf(supported, sizeof supported, "an integer from %u to %u", row->min, row->max);
             if (!cJSON_IsNumber(value) || !(value->valuedouble >= row->min) ||
-                !(value->valuedouble <= row->max) || floor(value->valuedouble) != value->valuedouble)
+                !(value->valuedouble <= row->max) ||
+                floor(value->valuedouble) != value->valuedouble)
                 return fail_value(c, row->place, row->key, value, supported);
             number = (uint32_t)value->valuedouble;
         }
@@ -180,11 +182,11 @@ struct word {
     uint8_t value;
 };
 static const struct word attention_words[] = {
-    { "linear_attention", GLM_ATTENTION_KDA },
-    { "deepseek_sparse_attention", GLM_ATTENTION_DSA },
-    { "full_attention", GLM_ATTENTION_DSA },
+    {"linear_attention", GLM_ATTENTION_KDA},
+    {"deepseek_sparse_attention", GLM_ATTENTION_DSA},
+    {"full_attention", GLM_ATTENTION_DSA},
 };
-static const struct word ffn_words[] = { { "dense", GLM_FFN_DENSE }, { "sparse", GLM_FFN_MOE } };
+static const struct word ffn_words[] = {{"dense", GLM_FFN_DENSE}, {"sparse", GLM_FFN_MOE}};
 
 static enum glm_status read_layers(const struct config *c, const char *key,
                                    const struct word *words, size_t n_words, uint32_t n_layers,
@@ -202,7 +204,8 @@ static enum glm_status read_layers(const struct config *c, const char *key,
     cJSON_ArrayForEach(item, list)
     {
         size_t i = 0;
-        while (i < n_words && !(cJSON_IsString(item) && strcmp(item->valuestring, words[i].text) == 0))
+        while (i < n_words &&
+               !(cJSON_IsString(item) && strcmp(item->valuestring, words[i].text) == 0))
             i++;
         if (i == n_words) {
             value_text(item, text, sizeof text);
@@ -226,8 +229,7 @@ static enum glm_status read_end_ids(const struct config *c, struct glm_model *m)
                     item->valuedouble < m->d_vocab &&
                     floor(item->valuedouble) == item->valuedouble && m->n_end_ids < GLM_MAX_END_IDS;
         if (!good)
-            return fail_value(c, TEXT, "eos_token_id", value,
-                              "up to 8 token ids below vocab_size");
+            return fail_value(c, TEXT, "eos_token_id", value, "up to 8 token ids below vocab_size");
         m->end_ids[m->n_end_ids++] = (uint32_t)item->valuedouble;
     }
     if (m->n_end_ids == 0)
@@ -273,7 +275,7 @@ static enum glm_status parse_root(const cJSON *root, struct glm_model *m, struct
 {
     if (!cJSON_IsObject(root))
         return glm_fail(err, GLM_ECHECKPOINT, "config.json is not a JSON object");
-    struct config c = { .root = root, .err = err };
+    struct config c = {.root = root, .err = err};
     const cJSON *text = cJSON_GetObjectItemCaseSensitive(root, "text_config");
     c.text = cJSON_IsObject(text) ? text : root;
     c.linear = cJSON_GetObjectItemCaseSensitive(c.text, "linear_attn_config");
@@ -295,8 +297,8 @@ static enum glm_status parse_root(const cJSON *root, struct glm_model *m, struct
                              sizeof attention_words / sizeof attention_words[0], m->n_layers,
                              m->attention);
     if (status == GLM_OK)
-        status = read_layers(&c, "mlp_layer_types", ffn_words, sizeof ffn_words / sizeof ffn_words[0],
-                             m->n_layers, m->ffn);
+        status = read_layers(&c, "mlp_layer_types", ffn_words,
+                             sizeof ffn_words / sizeof ffn_words[0], m->n_layers, m->ffn);
     if (status == GLM_OK)
         status = read_end_ids(&c, m);
     if (status == GLM_OK)
@@ -315,7 +317,7 @@ enum glm_status glm_model_parse(const char *json, size_t len, struct glm_model *
         /* cJSON keeps its error place in a global; finding it again would race, so only say so. */
         return glm_fail(err, GLM_ECHECKPOINT, "config.json is not valid JSON (%zu bytes)", len);
     }
-    struct glm_model m = { 0 };
+    struct glm_model m = {0};
     enum glm_status status = parse_root(root, &m, err);
     cJSON_Delete(root);
     if (status == GLM_OK)

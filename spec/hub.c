@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which folder a written checkpoint means: a path, a built-in synthetic geometry, or a hub id looked up
- * in the local hub cache (never over the network). An absent id plans with the built-in geometry of
- * its name. */
+/* Which folder a written checkpoint means: a path, a built-in synthetic geometry, or a hub id
+ * looked up in the local hub cache (never over the network). An absent id plans with the built-in
+ * geometry of its name. */
 #include "spec/geometries.h"
 #include "spec/resolve.h"
 
@@ -62,10 +62,10 @@ static const char *find_snapshot(struct resolve *r, const char *id)
     const char *slash = strchr(id, '/');
     if (cache == NULL)
         return NULL;
-    const char *folder = arena_printf(r->arena, "%s/models--%.*s--%s", cache, (int)(slash - id), id,
-                                      slash + 1);
+    const char *folder =
+        arena_printf(r->arena, "%s/models--%.*s--%s", cache, (int)(slash - id), id, slash + 1);
     const char *ref = folder == NULL ? NULL : arena_printf(r->arena, "%s/refs/main", folder);
-    struct buf revision = { 0 };
+    struct buf revision = {0};
     const char *found = NULL;
     if (ref != NULL && glm_file_read(ref, 200, &revision, NULL) == GLM_OK) {
         size_t len = strspn(buf_text(&revision), "0123456789abcdefABCDEF");

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors by name: the hash table behind glm_checkpoint_find and the byte-order sort. A full pack has
- * 150,000 names that share long prefixes, so the sort compares bytes by radix and not whole names. */
+/* Tensors by name: the hash table behind glm_checkpoint_find, and the byte-order sort. */
 #include "spec/names.h"
 
 #include <xxhash.h>
@@ -15,10 +14,10 @@ enum glm_status name_index_build(struct name_index *index, struct arena *arena,
     uint32_t n_slots = 16;
     while (n_slots < UINT32_MAX / 4 && n_slots / 2 < n)
         n_slots *= 2;
-    *index = (struct name_index){ .n_slots = n_slots, .owned = arena == NULL };
+    *index = (struct name_index){.n_slots = n_slots, .owned = arena == NULL};
     *first = *second = 0;
-    index->slots = arena == NULL ? calloc(n_slots, sizeof(uint32_t))
-                                 : ARENA_ARRAY(arena, n_slots, uint32_t);
+    index->slots =
+        arena == NULL ? calloc(n_slots, sizeof(uint32_t)) : ARENA_ARRAY(arena, n_slots, uint32_t);
     if (index->slots == NULL || n_slots / 2 < n) {
         name_index_release(index);
         return glm_fail(err, GLM_ENOMEM, "out of memory for the names of %u tensors", n);

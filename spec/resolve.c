@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A validated tree → the resolved cluster: nodes, lanes, formats against devices and checkpoint, and
- * everything that two fields decide together. Single fields were checked by schema.c; cables and
- * topology are topology.c's, the checkpoint's folder hub.c's. */
+/* A validated tree → the resolved cluster: nodes, lanes, formats against devices and checkpoint,
+ * and everything that two fields decide together. Single fields were checked by schema.c; cables
+ * and topology are topology.c's, the checkpoint's folder hub.c's. */
 #include "spec/resolve.h"
 #include "spec/schema.h"
 
@@ -141,8 +141,8 @@ static bool check_name_twice(struct resolve *r, const struct yaml_node *const *m
         const struct yaml_node *other = resolve_get(maps[k], "name");
         if (other == NULL || strcmp(other->text, mine->text) != 0)
             continue;
-        diag_add(r->diags, DIAG_ERROR, mine->at, "spec.name-twice", NULL,
-                 "two %s are called '%s'", what, mine->text);
+        diag_add(r->diags, DIAG_ERROR, mine->at, "spec.name-twice", NULL, "two %s are called '%s'",
+                 what, mine->text);
         diag_add(r->diags, DIAG_NOTE, other->at, NULL, NULL, "the first one is here");
         return false;
     }
@@ -248,7 +248,7 @@ static const char *from_spec_folder(struct resolve *r, const char *path)
 
 static void resolve_drafters(struct resolve *r, uint32_t lane_i)
 {
-    static const char *const known[] = { "mtp", "copy", "dflash2" };
+    static const char *const known[] = {"mtp", "copy", "dflash2"};
     struct glm_lane *lane = &r->c->lanes[lane_i];
     const struct yaml_node *list = resolve_get(r->lane_at[lane_i], "drafters");
     for (const struct yaml_node *n = list != NULL ? list->first : NULL; n != NULL; n = n->next) {
@@ -262,9 +262,9 @@ static void resolve_drafters(struct resolve *r, uint32_t lane_i)
             const char *near = nearest_name(name, known, 3);
             char hint[80];
             snprintf(hint, sizeof hint, "did you mean '%s'?", near != NULL ? near : "");
-            diag_add(r->diags, DIAG_ERROR, n->at, "spec.unknown-drafter", near != NULL ? hint : NULL,
-                     "'%.60s' is no drafter, allowed: mtp, copy, dflash2, or a folder as ./name",
-                     name);
+            diag_add(
+                r->diags, DIAG_ERROR, n->at, "spec.unknown-drafter", near != NULL ? hint : NULL,
+                "'%.60s' is no drafter, allowed: mtp, copy, dflash2, or a folder as ./name", name);
             continue;
         }
         if (!is_known)
@@ -274,7 +274,8 @@ static void resolve_drafters(struct resolve *r, uint32_t lane_i)
                 diag_add(r->diags, DIAG_ERROR, n->at, "spec.drafter-twice", NULL,
                          "drafter '%.60s' is listed twice", name);
         lane->drafters[lane->n_drafters++] = name;
-        if (strcmp(name, "mtp") == 0 && r->c->checkpoint != NULL && r->c->checkpoint->model.n_mtp == 0)
+        if (strcmp(name, "mtp") == 0 && r->c->checkpoint != NULL &&
+            r->c->checkpoint->model.n_mtp == 0)
             diag_add(r->diags, DIAG_ERROR, n->at, "spec.no-mtp", NULL,
                      "drafter 'mtp' needs the checkpoint's MTP layer, and it has none");
     }
@@ -293,8 +294,8 @@ static void resolve_sizes(struct resolve *r, uint32_t lane_i)
                  "'window' is %u tokens, the model's longest is %u", lane->window_tokens, longest);
     bool window_good = yaml_get(map, "window") == NULL || resolve_get(map, "window") != NULL;
     if (yaml_get(map, "prefill") == NULL)
-        lane->prefill_rows = lane->window_tokens < DEFAULT_PREFILL ? lane->window_tokens
-                                                                   : DEFAULT_PREFILL;
+        lane->prefill_rows =
+            lane->window_tokens < DEFAULT_PREFILL ? lane->window_tokens : DEFAULT_PREFILL;
     else if (window_good && lane->prefill_rows > lane->window_tokens)
         diag_add(r->diags, DIAG_ERROR, resolve_at(map, "prefill"), "spec.prefill", NULL,
                  "'prefill' is %u rows, more than the window of %u tokens", lane->prefill_rows,
@@ -325,7 +326,8 @@ static void resolve_formats(struct resolve *r, uint32_t lane_i)
     if (yaml_get(formats, "act") == NULL)
         lane->formats.act = gpu != NULL ? GLM_ACT_BF16 : GLM_ACT_F32;
     const struct yaml_node *head = resolve_get(formats, "head");
-    lane->formats.head = head != NULL && strcmp(head->text, "fp8") == 0 ? GLM_FORM_FP8 : GLM_FORM_BF16;
+    lane->formats.head =
+        head != NULL && strcmp(head->text, "fp8") == 0 ? GLM_FORM_FP8 : GLM_FORM_BF16;
     if (gpu != NULL && resolve_get(formats, "kv") != NULL && lane->formats.kv == GLM_KV_FP32)
         diag_add(r->diags, DIAG_ERROR, resolve_at(formats, "kv"), "spec.format-device",
                  "use bf16 or fp8", "kv 'fp32' works on cpu, but node '%s' is a %s", gpu->name,
@@ -361,8 +363,7 @@ static void resolve_one_lane(struct resolve *r, uint32_t i)
     resolve_formats(r, i);
     const struct yaml_node *effort = resolve_get(map, "effort");
     lane->effort = effort != NULL && strcmp(effort->text, "max") != 0 ? effort->text : "";
-    lane->api_key_file =
-        lane->api_key_file != NULL ? from_spec_folder(r, lane->api_key_file) : "";
+    lane->api_key_file = lane->api_key_file != NULL ? from_spec_folder(r, lane->api_key_file) : "";
 }
 
 /* A lane whose rank 0 others must reach cannot call itself 127.0.0.1. */
@@ -376,9 +377,10 @@ static void check_control(struct resolve *r, uint32_t lane_i)
             remote |= strcmp(r->c->nodes[lane->ranks[k]].host, "local") != 0;
         if (!remote || strcmp(node->host, "local") != 0 || strcmp(node->control, "127.0.0.1") != 0)
             continue;
-        diag_add(r->diags, DIAG_ERROR, node->at, "spec.control", "add 'control: ADDRESS'",
-                 "node '%s' is local and lane '%s' has ranks on other hosts, which need its address",
-                 node->name, lane->name);
+        diag_add(
+            r->diags, DIAG_ERROR, node->at, "spec.control", "add 'control: ADDRESS'",
+            "node '%s' is local and lane '%s' has ranks on other hosts, which need its address",
+            node->name, lane->name);
         return;
     }
 }
@@ -478,7 +480,8 @@ static int before(const struct diag *a, const struct diag *b)
     return a->at.col < b->at.col;
 }
 
-/* Source order, each diagnostic with the notes that follow it. At most GLM_DIAG_MAX, so insertion. */
+/* Source order, each diagnostic with the notes that follow it. At most GLM_DIAG_MAX, so insertion.
+ */
 static void sort_diags(struct diag_list *list, size_t first)
 {
     for (size_t i = first; i < list->n_items;) {
@@ -487,7 +490,8 @@ static void sort_diags(struct diag_list *list, size_t first)
             end++;
         size_t to = i;
         for (size_t k = i; k > first; k--)
-            if (list->items[k - 1].level != DIAG_NOTE && before(&list->items[i], &list->items[k - 1]))
+            if (list->items[k - 1].level != DIAG_NOTE &&
+                before(&list->items[i], &list->items[k - 1]))
                 to = k - 1;
         struct diag group[GLM_DIAG_MAX];
         memcpy(group, &list->items[i], (end - i) * sizeof group[0]);
@@ -524,7 +528,7 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
     struct yaml_node *root = NULL;
     size_t errors = diags->n_errors;
     size_t first = diags->n_items;
-    struct resolve r = { .arena = arena, .diags = diags, .c = ARENA_NEW(arena, struct glm_cluster) };
+    struct resolve r = {.arena = arena, .diags = diags, .c = ARENA_NEW(arena, struct glm_cluster)};
     char *copy = arena_strndup(arena, text, len);
     char *name = arena_strdup(arena, path);
     if (r.c == NULL || copy == NULL || name == NULL)
@@ -549,14 +553,14 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
 enum glm_status glm_cluster_load(const char *path, struct arena *arena, struct diag_list *diags,
                                  struct glm_cluster **out)
 {
-    struct buf text = { 0 };
-    struct glm_error err = { 0 };
+    struct buf text = {0};
+    struct glm_error err = {0};
     enum glm_status status = glm_file_read(path, GLM_YAML_MAX_BYTES, &text, &err);
     if (status == GLM_OK) {
         status = glm_cluster_parse(path, buf_text(&text), text.len, arena, diags, out);
     } else {
         const char *name = arena_strdup(arena, path);
-        diag_add(diags, DIAG_ERROR, (struct src_span){ .file = name },
+        diag_add(diags, DIAG_ERROR, (struct src_span){.file = name},
                  status == GLM_EINVAL ? "spec.too-large" : "spec.file", NULL, "%s", err.message);
         status = status == GLM_ENOMEM ? status : GLM_ESPEC;
     }

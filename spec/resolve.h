@@ -13,10 +13,10 @@ struct resolve {
     const struct yaml_node *root;
     const struct yaml_node *node_at[GLM_MAX_NODES];
     const struct yaml_node *lane_at[GLM_MAX_LANES];
-    bool names_good;  /* every node has a valid name of its own: unknown names are then errors */
-    bool lane_good[GLM_MAX_LANES];  /* its ranks are known and distinct */
-    bool cables_good; /* every cable is understood */
-    bool enospace;    /* an allocation failed */
+    bool names_good; /* every node has a valid name of its own: unknown names are then errors */
+    bool lane_good[GLM_MAX_LANES]; /* its ranks are known and distinct */
+    bool cables_good;              /* every cable is understood */
+    bool enospace;                 /* an allocation failed */
     size_t n_checkpoint_errors;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One safetensors header → tensors, with every claim of the file checked (formats.md 1.1 and 9).
- * The JSON is read as a stream, since a full pack has 20 MB of it and 150,000 names. Which tensors a
- * model needs is the business of tensors.c and checkpoint.c. */
+ * The JSON is read as a stream, since a full pack has 20 MB of it and 150,000 names. Which tensors
+ * a model needs is the business of tensors.c and checkpoint.c. */
 #include "spec/checkpoint.h"
 #include "spec/names.h"
 
@@ -17,7 +17,7 @@ static const struct {
     const char *text;
     uint32_t bytes;
 } dtypes[] = {
-#define DTYPE_ROW(name, text, bytes) [name] = { text, bytes },
+#define DTYPE_ROW(name, text, bytes) [name] = {text, bytes},
     GLM_DTYPE_MAP(DTYPE_ROW)
 #undef DTYPE_ROW
 };
@@ -168,7 +168,7 @@ static int on_key(void *context, const unsigned char *text, size_t len)
     static const struct {
         const char *text;
         enum key key;
-    } keys[] = { { "dtype", KEY_DTYPE }, { "shape", KEY_SHAPE }, { "data_offsets", KEY_OFFSETS } };
+    } keys[] = {{"dtype", KEY_DTYPE}, {"shape", KEY_SHAPE}, {"data_offsets", KEY_OFFSETS}};
     struct reader *r = context;
     if (r->depth == 1) {
         r->metadata = len == 12 && memcmp(text, "__metadata__", 12) == 0;
@@ -262,12 +262,12 @@ static int finish_tensor(struct reader *r)
         r->capacity = capacity;
     }
     struct glm_tensor *t = &r->tensors[r->n++];
-    *t = (struct glm_tensor){ .name = r->name,
-                              .dtype = r->dtype,
-                              .n_dims = r->n_dims,
-                              .offset = r->data_start + begin,
-                              .size_bytes = bytes,
-                              .role = "" };
+    *t = (struct glm_tensor){.name = r->name,
+                             .dtype = r->dtype,
+                             .n_dims = r->n_dims,
+                             .offset = r->data_start + begin,
+                             .size_bytes = bytes,
+                             .role = ""};
     memcpy(t->shape, r->shape, r->n_dims * sizeof r->shape[0]);
     return 1;
 }
@@ -332,9 +332,8 @@ static enum glm_status fail_json(struct reader *r, yajl_handle parser, const uns
     size_t at = 8 + yajl_get_bytes_consumed(parser);
     int n = text == NULL ? 0 : (int)strcspn((const char *)text, "\n");
     enum glm_status status =
-        glm_fail(r->err, GLM_ECHECKPOINT,
-                 "'%s': unreadable safetensors header at byte %zu: %.*s", r->file_name, at, n,
-                 text == NULL ? "" : (const char *)text);
+        glm_fail(r->err, GLM_ECHECKPOINT, "'%s': unreadable safetensors header at byte %zu: %.*s",
+                 r->file_name, at, n, text == NULL ? "" : (const char *)text);
     yajl_free_error(parser, text);
     return status;
 }
@@ -350,9 +349,9 @@ static enum glm_status parse_json(struct reader *r, const unsigned char *json, s
     if (r->status == GLM_OK && got != yajl_status_ok)
         r->status = fail_json(r, parser, json, len);
     if (r->status == GLM_OK && r->depth != 0)
-        r->status = glm_fail(r->err, GLM_ECHECKPOINT,
-                             "'%s': unreadable safetensors header: it is not one object",
-                             r->file_name);
+        r->status =
+            glm_fail(r->err, GLM_ECHECKPOINT,
+                     "'%s': unreadable safetensors header: it is not one object", r->file_name);
     yajl_free(parser);
     return r->status;
 }
@@ -392,8 +391,8 @@ static enum glm_status check_duplicates(const struct reader *r)
 {
     struct name_index index;
     uint32_t first, second;
-    enum glm_status status = name_index_build(&index, NULL, r->tensors, (uint32_t)r->n, &first,
-                                              &second, r->err);
+    enum glm_status status =
+        name_index_build(&index, NULL, r->tensors, (uint32_t)r->n, &first, &second, r->err);
     if (status == GLM_OK && second != 0)
         status = glm_fail(r->err, GLM_ECHECKPOINT,
                           "'%s': unreadable safetensors header: tensor '%s' is named twice",
@@ -411,11 +410,11 @@ enum glm_status glm_safetensors_header(const char *file_name, const void *bytes,
     enum glm_status status = check_frame(file_name, bytes, header_len, file_bytes, &n, err);
     if (status != GLM_OK)
         return status;
-    struct reader r = { .file_name = file_name,
-                        .arena = arena,
-                        .err = err,
-                        .data_start = 8 + n,
-                        .file_bytes = file_bytes };
+    struct reader r = {.file_name = file_name,
+                       .arena = arena,
+                       .err = err,
+                       .data_start = 8 + n,
+                       .file_bytes = file_bytes};
     status = parse_json(&r, (const unsigned char *)bytes + 8, (size_t)n);
     if (status == GLM_OK)
         status = check_duplicates(&r);
@@ -424,7 +423,8 @@ enum glm_status glm_safetensors_header(const char *file_name, const void *bytes,
     if (status == GLM_OK) {
         struct glm_tensor *kept = ARENA_ARRAY(arena, r.n, struct glm_tensor);
         if (kept == NULL) {
-            status = glm_fail(err, GLM_ENOMEM, "'%s': out of memory for %zu tensors", file_name, r.n);
+            status =
+                glm_fail(err, GLM_ENOMEM, "'%s': out of memory for %zu tensors", file_name, r.n);
         } else {
             if (r.n > 0)
                 memcpy(kept, r.tensors, r.n * sizeof *kept);

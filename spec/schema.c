@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum type { MAP, LIST, TEXT, NAME, WORD, COUNT, BYTES, BOOL };
-static const char *const type_texts[] = { "map",     "list",    "text", "name",
-                                          "one word", "integer", "size", "true or false" };
+static const char *const type_texts[] = {"map",      "list",    "text", "name",
+                                         "one word", "integer", "size", "true or false"};
 
 enum base { NOWHERE, CLUSTER, NODE, LANE };
 
@@ -19,29 +19,29 @@ struct field {
     const char *path; /* [] stands for a list's member */
     enum type type;
     bool required;
-    uint64_t min, max;       /* COUNT and BYTES: the value; LIST: members; max 0: no rule */
-    uint64_t multiple;       /* COUNT: of what it must be a multiple; 0: no rule */
+    uint64_t min, max; /* COUNT and BYTES: the value; LIST: members; max 0: no rule */
+    uint64_t multiple; /* COUNT: of what it must be a multiple; 0: no rule */
     const char *unit;
-    const char *fallback;    /* the default; in parentheses when resolve.c computes it */
+    const char *fallback;     /* the default; in parentheses when resolve.c computes it */
     const char *const *words; /* WORD: in the order of the enum; NULL ends */
     const char *help;
     enum base base;
     size_t offset;
 };
 
-static const char *const api_words[] = { "glmctl/v1", NULL };
-static const char *const kind_words[] = { "Cluster", NULL };
-static const char *const weights_words[] = { "shared", "copy", NULL };
-static const char *const transport_words[] = { "shm", "tcp", "roce", "nccl", NULL };
-static const char *const topology_words[] = { "loopback", "direct", "triangle",
-                                              "ring",     "switch", NULL };
-static const char *const experts_words[] = { "exl3", "bf16", NULL };
-static const char *const matrix_words[] = { "bf16", "q4", "fp8", NULL };
-static const char *const head_words[] = { "bf16", "fp8", NULL };
-static const char *const kv_words[] = { "fp32", "bf16", "fp8", NULL };
-static const char *const act_words[] = { "f32", "bf16", NULL };
-static const char *const effort_words[] = { "low", "high", "max", NULL };
-static const char *const device_words[] = { "cpu", "cuda", "gb10", NULL };
+static const char *const api_words[] = {"glmctl/v1", NULL};
+static const char *const kind_words[] = {"Cluster", NULL};
+static const char *const weights_words[] = {"shared", "copy", NULL};
+static const char *const transport_words[] = {"shm", "tcp", "roce", "nccl", NULL};
+static const char *const topology_words[] = {"loopback", "direct", "triangle",
+                                             "ring",     "switch", NULL};
+static const char *const experts_words[] = {"exl3", "bf16", NULL};
+static const char *const matrix_words[] = {"bf16", "q4", "fp8", NULL};
+static const char *const head_words[] = {"bf16", "fp8", NULL};
+static const char *const kv_words[] = {"fp32", "bf16", "fp8", NULL};
+static const char *const act_words[] = {"f32", "bf16", NULL};
+static const char *const effort_words[] = {"low", "high", "max", NULL};
+static const char *const device_words[] = {"cpu", "cuda", "gb10", NULL};
 
 #define IN_CLUSTER(f) CLUSTER, offsetof(struct glm_cluster, f)
 #define IN_NODE(f)    NODE, offsetof(struct glm_node, f)
@@ -187,8 +187,8 @@ uint32_t edit_distance(const char *a, const char *b)
     for (uint32_t i = 1; i <= n; i++) {
         now[0] = i;
         for (uint32_t j = 1; j <= m; j++) {
-            uint32_t best = before[j - 1] + (tolower((unsigned char)a[i - 1]) !=
-                                             tolower((unsigned char)b[j - 1]));
+            uint32_t best = before[j - 1] +
+                            (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
             if (before[j] + 1 < best)
                 best = before[j] + 1;
             if (now[j - 1] + 1 < best)
@@ -271,7 +271,7 @@ static void subject(const struct yaml_node *node, const char *path, char *text, 
 
 static bool is_null(const struct yaml_node *node)
 {
-    static const char *const nulls[] = { "", "~", "null", "Null", "NULL" };
+    static const char *const nulls[] = {"", "~", "null", "Null", "NULL"};
     if (node->shape != YAML_TEXT || node->quoted)
         return false;
     for (size_t i = 0; i < sizeof nulls / sizeof nulls[0]; i++)
@@ -301,9 +301,9 @@ static bool parse_bytes(const char *text, uint64_t *out)
         const char *name;
         uint64_t bytes;
     } units[] = {
-        { "", 1 },          { "B", 1 },           { "kB", 1000 },       { "KB", 1000 },
-        { "MB", 1000000 },  { "GB", 1000000000 }, { "TB", 1000000000000 }, { "KiB", KIB },
-        { "MiB", MIB },     { "GiB", GIB },       { "TiB", TIB },
+        {"", 1},         {"B", 1},           {"kB", 1000},          {"KB", 1000},
+        {"MB", 1000000}, {"GB", 1000000000}, {"TB", 1000000000000}, {"KiB", KIB},
+        {"MiB", MIB},    {"GiB", GIB},       {"TiB", TIB},
     };
     uint64_t whole = 0;
     uint64_t thousandths = 0;
@@ -338,7 +338,7 @@ static bool parse_bytes(const char *text, uint64_t *out)
 
 static void bytes_text(uint64_t bytes, char *text, size_t size)
 {
-    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB" };
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     size_t i = 0;
     while (i < 4 && bytes >= 1024 && bytes % 1024 == 0) {
         bytes /= 1024;
@@ -500,7 +500,8 @@ static bool read_text(struct walk *w, const struct field *f, struct yaml_node *n
     }
     bool good = len < 64;
     for (size_t i = 0; i < len && f->type == NAME; i++)
-        good = good && (isalnum((unsigned char)text[i]) || (i > 0 && strchr("-_.", text[i]) != NULL));
+        good =
+            good && (isalnum((unsigned char)text[i]) || (i > 0 && strchr("-_.", text[i]) != NULL));
     if (f->type == NAME && !good) {
         snprintf(message, sizeof message, "%s is '%.60s', not a name", who, text);
         refuse(w, node, "spec.bad-name",
@@ -558,7 +559,8 @@ static void refuse_key(struct walk *w, struct yaml_node *member, const char *pat
     } else {
         size_t len = (size_t)snprintf(hint, sizeof hint, "known here:");
         for (size_t i = 0; i < n && len < sizeof hint; i++)
-            len += (size_t)snprintf(hint + len, sizeof hint - len, "%s %s", i > 0 ? "," : "", keys[i]);
+            len +=
+                (size_t)snprintf(hint + len, sizeof hint - len, "%s %s", i > 0 ? "," : "", keys[i]);
     }
     member->bad = true;
     diag_add(w->diags, DIAG_ERROR, member->key_at, "spec.unknown-key", hint,
@@ -586,8 +588,8 @@ static void apply_missing(struct walk *w, const struct field *f, const char *pat
 {
     if (f->required && map != NULL && !is_misspelt(path, last_key(f->path), map))
         diag_add(w->diags, DIAG_ERROR, map->at, "spec.missing-key", NULL, "'%s' is missing%s%s%s",
-                 last_key(f->path), map->key != NULL ? " in '" : "", map->key != NULL ? map->key : "",
-                 map->key != NULL ? "'" : "");
+                 last_key(f->path), map->key != NULL ? " in '" : "",
+                 map->key != NULL ? map->key : "", map->key != NULL ? "'" : "");
     if (f->type == MAP)
         apply_node(w, f, NULL);
     else if (f->fallback != NULL && f->fallback[0] != '(' && f->type != LIST)
@@ -600,9 +602,10 @@ static void apply_map(struct walk *w, const char *path, struct yaml_node *node)
     for (struct yaml_node *m = node != NULL ? node->first : NULL; m != NULL; m = m->next) {
         char child[128];
         int len = snprintf(child, sizeof child, "%s%s%s", path, path[0] != '\0' ? "." : "", m->key);
-        const struct field *f = strpbrk(m->key, ".[") == NULL && len > 0 && (size_t)len < sizeof child
-                                    ? find_field(child)
-                                    : NULL;
+        const struct field *f =
+            strpbrk(m->key, ".[") == NULL && len > 0 && (size_t)len < sizeof child
+                ? find_field(child)
+                : NULL;
         if (f == NULL)
             refuse_key(w, m, path);
         else if (yaml_get(node, m->key) == m) /* a duplicate was reported and does not count */
@@ -661,8 +664,8 @@ static void apply_node(struct walk *w, const struct field *f, struct yaml_node *
     }
     enum yaml_shape wanted = f->type == MAP ? YAML_MAP : f->type == LIST ? YAML_LIST : YAML_TEXT;
     if (node->shape != wanted) {
-        static const char *const ids[] = { "spec.not-a-value", "spec.not-a-list", "spec.not-a-map" };
-        static const char *const shapes[] = { "a single value", "a list", "a map" };
+        static const char *const ids[] = {"spec.not-a-value", "spec.not-a-list", "spec.not-a-map"};
+        static const char *const shapes[] = {"a single value", "a list", "a map"};
         snprintf(message, sizeof message, "%s must be %s, found %s", who, shapes[wanted],
                  yaml_shape_text(node));
         refuse(w, node, ids[wanted], NULL, message);
@@ -680,7 +683,7 @@ enum glm_status schema_apply(struct yaml_node *root, struct arena *arena, struct
                              struct glm_cluster *c)
 {
     size_t errors = diags->n_errors;
-    struct walk w = { .arena = arena, .diags = diags, .c = c };
+    struct walk w = {.arena = arena, .diags = diags, .c = c};
     if (root->shape != YAML_MAP) {
         refuse(&w, root, "spec.not-a-map", "start with 'apiVersion: glmctl/v1'",
                root->shape == YAML_LIST ? "the spec must be a map, found a list"
@@ -785,12 +788,13 @@ enum glm_status glm_schema_explain(const char *field, struct buf *out, struct gl
 
 void glm_schema_reference(struct buf *out)
 {
-    buf_str(out, "<!-- Generated from the field table in spec/schema.c by `make generated`. -->\n"
-                 "# The cluster spec\n\n"
-                 "One YAML document describes the machines, the cables, the model and the lanes it is "
-                 "served by. `[]` stands for a list's member. Sizes take B, kB, MB, GB, TB, KiB, MiB, "
-                 "GiB and TiB. Anchors, aliases, tags and unknown keys are errors.\n\n"
-                 "| field | value | default | meaning |\n| --- | --- | --- | --- |\n");
+    buf_str(out,
+            "<!-- Generated from the field table in spec/schema.c by `make generated`. -->\n"
+            "# The cluster spec\n\n"
+            "One YAML document describes the machines, the cables, the model and the lanes it is "
+            "served by. `[]` stands for a list's member. Sizes take B, kB, MB, GB, TB, KiB, MiB, "
+            "GiB and TiB. Anchors, aliases, tags and unknown keys are errors.\n\n"
+            "| field | value | default | meaning |\n| --- | --- | --- | --- |\n");
     for (size_t i = 0; i < N_FIELDS; i++) {
         char text[160];
         buf_printf(out, "| `%s` | ", fields[i].path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Built-in geometries and the values of synthetic tensors. An element is a hash of (tensor name,
- * index), so that any split and any device makes the same weights; the table below maps it to a range
- * that keeps activations sane: matrices near rms 1/sqrt(inputs), norms near 1, decays slow.
+ * index), so that any split and any device makes the same weights; the table below maps it to a
+ * range that keeps activations sane: matrices near rms 1/sqrt(inputs), norms near 1, decays slow.
  * Making the tensor list of a synthetic checkpoint is checkpoint.c's. */
 #include "spec/checkpoint.h"
 #include "spec/geometries.h"
@@ -14,6 +14,7 @@
 
 /* ---- geometries ---- */
 
+/* clang-format off */
 /* reference/model.md (a) and vision.md 1 */
 static const struct glm_model flash = {
     .name = "glm-5.3-flash", .d_vocab = 154880, .d_hidden = 4096, .n_layers = 45, .n_mtp = 1,
@@ -41,12 +42,13 @@ static const struct glm_model small8 = {
     .routed_scale = 2.5, .n_streams_hc = 4, .n_sinkhorn = 20, .hc_eps = 1e-6,
     .max_position = 8192, .end_ids = { 2012, 2019, 2021 }, .n_end_ids = 3, .pad_id = 2012,
 };
+/* clang-format on */
 
 /* DSA on every `period`th layer (the last of each period), dense MLPs before layer `first_moe`. */
 static const struct {
     const struct glm_model *model;
     uint32_t period, first_moe;
-} geometries[] = { { &flash, 4, 3 }, { &small8, 3, 2 } };
+} geometries[] = {{&flash, 4, 3}, {&small8, 3, 2}};
 
 bool glm_geometry_find(const char *name, struct glm_model *out, uint32_t *exl3_bits)
 {
@@ -95,23 +97,24 @@ static const struct {
     double low, high;
     enum scale scale;
 } roles[] = {
-    { "matrix", UNIFORM, -RMS, RMS, BY_FAN_IN },
-    { "embedding", UNIFORM, -RMS, RMS, PLAIN },
-    { "head", UNIFORM, -4 * RMS, 4 * RMS, BY_FAN_IN }, /* logits spread as a trained model's */
-    { "router", UNIFORM, -2 * RMS, 2 * RMS, BY_FAN_IN }, /* picks apart from each other */
-    { "router_bias", UNIFORM, -0.05, 0.05, PLAIN },
-    { "norm", UNIFORM, 0.75, 1.25, PLAIN },
-    { "bias", UNIFORM, -0.1, 0.1, PLAIN },
-    { "pool_bias", UNIFORM, -0.5, 0.5, PLAIN },
-    { "a_log", UNIFORM, -0.5, 0.5, PLAIN },
-    { "dt_bias", UNIFORM, -6.0, -2.0, PLAIN }, /* decay exp(-5 sigmoid(...)) mostly above 0.5 */
-    { "hc_base", UNIFORM, -1.0, 1.0, PLAIN },
-    { "hc_scale", UNIFORM, 0.25, 0.75, PLAIN },
-    { "trellis", BITS, 0, 0, PLAIN },
-    { "suh", SIGNED, 0.75, 1.25, PLAIN },
-    /* the mcg codebook's rms is 1.244 (formats.md 10): the weight's comes out at 1 / sqrt(inputs) */
-    { "svh", SIGNED, 0.75 / 1.244, 1.25 / 1.244, BY_FAN_IN },
-    { "mcg", MARKER, 0, 0, PLAIN },
+    {"matrix", UNIFORM, -RMS, RMS, BY_FAN_IN},
+    {"embedding", UNIFORM, -RMS, RMS, PLAIN},
+    {"head", UNIFORM, -4 * RMS, 4 * RMS, BY_FAN_IN},   /* logits spread as a trained model's */
+    {"router", UNIFORM, -2 * RMS, 2 * RMS, BY_FAN_IN}, /* picks apart from each other */
+    {"router_bias", UNIFORM, -0.05, 0.05, PLAIN},
+    {"norm", UNIFORM, 0.75, 1.25, PLAIN},
+    {"bias", UNIFORM, -0.1, 0.1, PLAIN},
+    {"pool_bias", UNIFORM, -0.5, 0.5, PLAIN},
+    {"a_log", UNIFORM, -0.5, 0.5, PLAIN},
+    {"dt_bias", UNIFORM, -6.0, -2.0, PLAIN}, /* decay exp(-5 sigmoid(...)) mostly above 0.5 */
+    {"hc_base", UNIFORM, -1.0, 1.0, PLAIN},
+    {"hc_scale", UNIFORM, 0.25, 0.75, PLAIN},
+    {"trellis", BITS, 0, 0, PLAIN},
+    {"suh", SIGNED, 0.75, 1.25, PLAIN},
+    /* the mcg codebook's rms is 1.244 (formats.md 10): the weight's comes out at 1 / sqrt(inputs)
+     */
+    {"svh", SIGNED, 0.75 / 1.244, 1.25 / 1.244, BY_FAN_IN},
+    {"mcg", MARKER, 0, 0, PLAIN},
 };
 
 /* What .mcg and .mul1 hold, as unsigned (formats.md 1.3). */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* clang-format off */
 /* Axis lengths by name; filled once for a model. */
 enum axis {
     NO_AXIS, ONE, THREE, HIDDEN, HIDDEN2, VOCAB, DENSE, KDA, KDA_HEADS, KDA_HEAD, TAPS, Q_RANK,
@@ -14,6 +15,7 @@ enum axis {
     V_HIDDEN, V_QKV, V_HEAD, V_MLP, V_OUT, V_PROJECTION, V_PATCH, V_FRAMES, V_MERGE, V_CHANNELS,
     N_AXES
 };
+/* clang-format on */
 
 enum when { ANY_LAYER, NOT_MTP, KDA_LAYER, DSA_LAYER, DENSE_LAYER, MOE_LAYER, MTP_LAYER };
 
@@ -26,6 +28,7 @@ struct row {
     bool flat;
 };
 
+/* clang-format off */
 static const struct row layer_rows[] = {
     { ANY_LAYER, "input_layernorm.weight", { HIDDEN }, GLM_BF16, "norm", false },
     { ANY_LAYER, "post_attention_layernorm.weight", { HIDDEN }, GLM_BF16, "norm", false },
@@ -53,8 +56,7 @@ static const struct row layer_rows[] = {
     { DSA_LAYER, "self_attn.q_a_proj.weight", { Q_RANK, HIDDEN }, GLM_BF16, "matrix", false },
     { DSA_LAYER, "self_attn.q_a_layernorm.weight", { Q_RANK }, GLM_BF16, "norm", false },
     { DSA_LAYER, "self_attn.q_b_proj.weight", { Q, Q_RANK }, GLM_BF16, "matrix", false },
-    { DSA_LAYER, "self_attn.kv_a_proj_with_mqa.weight", { LATENT, HIDDEN }, GLM_BF16, "matrix",
-      false },
+    { DSA_LAYER, "self_attn.kv_a_proj_with_mqa.weight", { LATENT, HIDDEN }, GLM_BF16, "matrix", false },
     { DSA_LAYER, "self_attn.kv_a_layernorm.weight", { LATENT }, GLM_BF16, "norm", false },
     { DSA_LAYER, "self_attn.kv_b_proj.weight", { KV, LATENT }, GLM_BF16, "matrix", false },
     { DSA_LAYER, "self_attn.o_proj.weight", { HIDDEN, O }, GLM_BF16, "matrix", false },
@@ -62,23 +64,17 @@ static const struct row layer_rows[] = {
     { DSA_LAYER, "self_attn.indexer.wk.weight", { INDEX, HIDDEN }, GLM_BF16, "matrix", false },
     { DSA_LAYER, "self_attn.indexer.k_norm.weight", { INDEX }, GLM_BF16, "norm", false },
     { DSA_LAYER, "self_attn.indexer.k_norm.bias", { INDEX }, GLM_BF16, "bias", false },
-    { DSA_LAYER, "self_attn.indexer.weights_proj.weight", { INDEX_HEADS, HIDDEN }, GLM_BF16,
-      "matrix", false },
-    { DSA_LAYER, "self_attn.indexer.index_kpool_compress_gate", { INDEX, HIDDEN }, GLM_BF16,
-      "matrix", false },
-    { DSA_LAYER, "self_attn.indexer.index_kpool_compress_ape", { POOL, INDEX }, GLM_BF16,
-      "pool_bias", false },
+    { DSA_LAYER, "self_attn.indexer.weights_proj.weight", { INDEX_HEADS, HIDDEN }, GLM_BF16, "matrix", false },
+    { DSA_LAYER, "self_attn.indexer.index_kpool_compress_gate", { INDEX, HIDDEN }, GLM_BF16, "matrix", false },
+    { DSA_LAYER, "self_attn.indexer.index_kpool_compress_ape", { POOL, INDEX }, GLM_BF16, "pool_bias", false },
     { DENSE_LAYER, "mlp.gate_proj.weight", { DENSE, HIDDEN }, GLM_BF16, "matrix", false },
     { DENSE_LAYER, "mlp.up_proj.weight", { DENSE, HIDDEN }, GLM_BF16, "matrix", false },
     { DENSE_LAYER, "mlp.down_proj.weight", { HIDDEN, DENSE }, GLM_BF16, "matrix", false },
     { MOE_LAYER, "mlp.gate.weight", { EXPERTS, HIDDEN }, GLM_BF16, "router", false },
     { MOE_LAYER, "mlp.gate.e_score_correction_bias", { EXPERTS }, GLM_F32, "router_bias", false },
-    { MOE_LAYER, "mlp.shared_experts.gate_proj.weight", { SHARED, HIDDEN }, GLM_BF16, "matrix",
-      false },
-    { MOE_LAYER, "mlp.shared_experts.up_proj.weight", { SHARED, HIDDEN }, GLM_BF16, "matrix",
-      false },
-    { MOE_LAYER, "mlp.shared_experts.down_proj.weight", { HIDDEN, SHARED }, GLM_BF16, "matrix",
-      false },
+    { MOE_LAYER, "mlp.shared_experts.gate_proj.weight", { SHARED, HIDDEN }, GLM_BF16, "matrix", false },
+    { MOE_LAYER, "mlp.shared_experts.up_proj.weight", { SHARED, HIDDEN }, GLM_BF16, "matrix", false },
+    { MOE_LAYER, "mlp.shared_experts.down_proj.weight", { HIDDEN, SHARED }, GLM_BF16, "matrix", false },
     { MTP_LAYER, "enorm.weight", { HIDDEN }, GLM_BF16, "norm", false },
     { MTP_LAYER, "hnorm.weight", { HIDDEN }, GLM_BF16, "norm", false },
     { MTP_LAYER, "eh_proj.weight", { HIDDEN, HIDDEN2 }, GLM_BF16, "matrix", false },
@@ -86,8 +82,7 @@ static const struct row layer_rows[] = {
 };
 
 static const struct row first_rows[] = {
-    { ANY_LAYER, "model.language_model.embed_tokens.weight", { VOCAB, HIDDEN }, GLM_BF16,
-      "embedding", false },
+    { ANY_LAYER, "model.language_model.embed_tokens.weight", { VOCAB, HIDDEN }, GLM_BF16, "embedding", false },
 };
 static const struct row last_rows[] = {
     { ANY_LAYER, "model.language_model.norm.weight", { HIDDEN }, GLM_BF16, "norm", false },
@@ -111,25 +106,19 @@ static const struct row block_rows[] = { /* after "model.visual.blocks.N." */
     { ANY_LAYER, "mlp.down_proj.bias", { V_HIDDEN }, GLM_BF16, "bias", false },
 };
 static const struct row vision_rows[] = {
-    { ANY_LAYER, "model.visual.patch_embed.proj.weight",
-      { V_HIDDEN, V_CHANNELS, V_FRAMES, V_PATCH, V_PATCH }, GLM_BF16, "matrix", false },
+    { ANY_LAYER, "model.visual.patch_embed.proj.weight", { V_HIDDEN, V_CHANNELS, V_FRAMES, V_PATCH, V_PATCH }, GLM_BF16, "matrix", false },
     { ANY_LAYER, "model.visual.patch_embed.proj.bias", { V_HIDDEN }, GLM_BF16, "bias", false },
     { ANY_LAYER, "model.visual.post_layernorm.weight", { V_HIDDEN }, GLM_BF16, "norm", false },
-    { ANY_LAYER, "model.visual.downsample.weight", { V_OUT, V_HIDDEN, V_MERGE, V_MERGE }, GLM_BF16,
-      "matrix", false },
+    { ANY_LAYER, "model.visual.downsample.weight", { V_OUT, V_HIDDEN, V_MERGE, V_MERGE }, GLM_BF16, "matrix", false },
     { ANY_LAYER, "model.visual.downsample.bias", { V_OUT }, GLM_BF16, "bias", false },
     { ANY_LAYER, "model.visual.merger.proj.weight", { V_OUT, V_OUT }, GLM_BF16, "matrix", false },
-    { ANY_LAYER, "model.visual.merger.post_projection_norm.weight", { V_OUT }, GLM_BF16, "norm",
-      false },
-    { ANY_LAYER, "model.visual.merger.post_projection_norm.bias", { V_OUT }, GLM_BF16, "bias",
-      false },
-    { ANY_LAYER, "model.visual.merger.gate_proj.weight", { V_PROJECTION, V_OUT }, GLM_BF16,
-      "matrix", false },
-    { ANY_LAYER, "model.visual.merger.up_proj.weight", { V_PROJECTION, V_OUT }, GLM_BF16, "matrix",
-      false },
-    { ANY_LAYER, "model.visual.merger.down_proj.weight", { V_OUT, V_PROJECTION }, GLM_BF16,
-      "matrix", false },
+    { ANY_LAYER, "model.visual.merger.post_projection_norm.weight", { V_OUT }, GLM_BF16, "norm", false },
+    { ANY_LAYER, "model.visual.merger.post_projection_norm.bias", { V_OUT }, GLM_BF16, "bias", false },
+    { ANY_LAYER, "model.visual.merger.gate_proj.weight", { V_PROJECTION, V_OUT }, GLM_BF16, "matrix", false },
+    { ANY_LAYER, "model.visual.merger.up_proj.weight", { V_PROJECTION, V_OUT }, GLM_BF16, "matrix", false },
+    { ANY_LAYER, "model.visual.merger.down_proj.weight", { V_OUT, V_PROJECTION }, GLM_BF16, "matrix", false },
 };
+/* clang-format on */
 #define COUNT(rows) (sizeof(rows) / sizeof(rows)[0])
 
 struct walk {
@@ -191,11 +180,8 @@ static bool set_name(struct walk *w, const char *suffix)
 
 static enum glm_status visit_row(struct walk *w, const struct row *row)
 {
-    struct glm_expected_tensor t = { .name = w->name,
-                                     .dtype = row->dtype,
-                                     .role = row->role,
-                                     .fan_in = 1,
-                                     .flat = row->flat };
+    struct glm_expected_tensor t = {
+        .name = w->name, .dtype = row->dtype, .role = row->role, .fan_in = 1, .flat = row->flat};
     if (!set_name(w, row->suffix))
         return GLM_EINVAL;
     while (t.n_dims < GLM_MAX_DIMS && row->axes[t.n_dims] != NO_AXIS) {
@@ -222,11 +208,14 @@ static enum glm_status visit_exl3(struct walk *w, uint64_t n_in, uint64_t n_out,
         const char *suffix;
         struct glm_expected_tensor t;
     } parts[] = {
-        { ".trellis", { .n_dims = 3, .shape = { n_in / 16, n_out / 16, 16 * (uint64_t)bits },
-                        .dtype = GLM_I16, .role = "trellis" } },
-        { ".suh", { .n_dims = 1, .shape = { n_in }, .dtype = GLM_F16, .role = "suh" } },
-        { ".svh", { .n_dims = 1, .shape = { n_out }, .dtype = GLM_F16, .role = "svh" } },
-        { ".mcg", { .n_dims = 1, .shape = { 1 }, .dtype = GLM_I32, .role = "mcg", .flat = true } },
+        {".trellis",
+         {.n_dims = 3,
+          .shape = {n_in / 16, n_out / 16, 16 * (uint64_t)bits},
+          .dtype = GLM_I16,
+          .role = "trellis"}},
+        {".suh", {.n_dims = 1, .shape = {n_in}, .dtype = GLM_F16, .role = "suh"}},
+        {".svh", {.n_dims = 1, .shape = {n_out}, .dtype = GLM_F16, .role = "svh"}},
+        {".mcg", {.n_dims = 1, .shape = {1}, .dtype = GLM_I32, .role = "mcg", .flat = true}},
     };
     size_t prefix = w->prefix;
     w->prefix += strlen(w->name + prefix);
@@ -243,7 +232,7 @@ static enum glm_status visit_exl3(struct walk *w, uint64_t n_in, uint64_t n_out,
 
 static enum glm_status visit_experts(struct walk *w, uint32_t exl3_bits)
 {
-    static const char *const matrices[] = { "gate_proj", "up_proj", "down_proj" };
+    static const char *const matrices[] = {"gate_proj", "up_proj", "down_proj"};
     const struct glm_model *m = w->m;
     enum glm_status status = GLM_OK;
     for (uint32_t e = 0; e < m->n_experts && status == GLM_OK; e++) {
@@ -259,13 +248,12 @@ static enum glm_status visit_experts(struct walk *w, uint32_t exl3_bits)
                 status = visit_exl3(w, n_in, n_out, exl3_bits);
                 continue;
             }
-            status = w->visit(w->context,
-                              &(struct glm_expected_tensor){ .name = w->name,
-                                                             .n_dims = 2,
-                                                             .shape = { n_out, n_in },
-                                                             .dtype = GLM_BF16,
-                                                             .role = "matrix",
-                                                             .fan_in = (uint32_t)n_in });
+            status = w->visit(w->context, &(struct glm_expected_tensor){.name = w->name,
+                                                                        .n_dims = 2,
+                                                                        .shape = {n_out, n_in},
+                                                                        .dtype = GLM_BF16,
+                                                                        .role = "matrix",
+                                                                        .fan_in = (uint32_t)n_in});
         }
     }
     return status;
@@ -308,7 +296,7 @@ static enum glm_status visit_layer(struct walk *w, uint32_t layer, uint32_t exl3
 enum glm_status glm_model_tensors(const struct glm_model *m, uint32_t exl3_bits,
                                   glm_expected_visit visit, void *context)
 {
-    struct walk w = { .m = m, .visit = visit, .context = context };
+    struct walk w = {.m = m, .visit = visit, .context = context};
     fill_axes(w.axes, m);
     enum glm_status status = visit_rows(&w, first_rows, COUNT(first_rows));
     for (uint32_t layer = 0; layer < m->n_layers + m->n_mtp && status == GLM_OK; layer++)
@@ -322,7 +310,7 @@ enum glm_status glm_model_tensors(const struct glm_model *m, uint32_t exl3_bits,
 enum glm_status glm_vision_tensors(const struct glm_model *m, glm_expected_visit visit,
                                    void *context)
 {
-    struct walk w = { .m = m, .visit = visit, .context = context };
+    struct walk w = {.m = m, .visit = visit, .context = context};
     if (!m->has_vision)
         return GLM_OK;
     fill_axes(w.axes, m);
@@ -358,7 +346,7 @@ static enum glm_status add_count(void *context, const struct glm_expected_tensor
 
 struct glm_parameters glm_model_parameters(const struct glm_model *m)
 {
-    struct count c = { 0 };
+    struct count c = {0};
     c.mtp_prefix_len = (size_t)snprintf(c.mtp_prefix, sizeof c.mtp_prefix,
                                         "model.language_model.layers.%u.", m->n_layers);
     glm_model_tensors(m, 0, add_count, &c);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cables and the shape they make: direct, triangle, ring, switch or loopback, derived from the cables
- * between the ranks of the largest lane and compared with what is declared; then whether each lane's
- * ranks are linked as its exchanges need (cluster.md 2). What the machines really have is apply's to find. */
+/* Cables and the shape they make: direct, triangle, ring, switch or loopback, derived from the
+ * cables between the ranks of the largest lane and compared with what is declared; then whether
+ * each lane's ranks are linked as its exchanges need (cluster.md 2). What the machines really have
+ * is apply's to find. */
 #include "spec/resolve.h"
 
 #include <arpa/inet.h>
@@ -19,7 +20,7 @@ static bool read_end(struct resolve *r, const struct yaml_node *n, bool second,
 {
     const char *colon = strrchr(n->text, ':');
     if (strcmp(n->text, "switch") == 0) {
-        *out = (struct glm_cable_end){ .node = GLM_SWITCH_END, .address = "" };
+        *out = (struct glm_cable_end){.node = GLM_SWITCH_END, .address = ""};
         if (second)
             return true;
         diag_add(r->diags, DIAG_ERROR, n->at, "spec.cable-end", "write [NODE:PORT, switch]",
@@ -36,9 +37,8 @@ static bool read_end(struct resolve *r, const struct yaml_node *n, bool second,
         r->enospace = true;
         return false;
     }
-    *out = (struct glm_cable_end){ .node = resolve_node(r, name),
-                                   .port = (uint32_t)(colon[1] - '0'),
-                                   .address = "" };
+    *out = (struct glm_cable_end){
+        .node = resolve_node(r, name), .port = (uint32_t)(colon[1] - '0'), .address = ""};
     if (out->node == GLM_MAX_NODES) {
         resolve_unknown_node(r, n->at, "the cable", name);
         return false;
@@ -70,7 +70,8 @@ static bool read_address(const char *text, uint32_t *address, uint32_t *prefix, 
     *address = ntohl(in.s_addr);
     if (slash == NULL)
         return true;
-    if (sscanf(slash + 1, "%2u", prefix) != 1 || strspn(slash + 1, "0123456789") != strlen(slash + 1))
+    if (sscanf(slash + 1, "%2u", prefix) != 1 ||
+        strspn(slash + 1, "0123456789") != strlen(slash + 1))
         return false;
     return strlen(slash + 1) <= 2 && *prefix >= 8 && *prefix <= 30;
 }
@@ -91,7 +92,7 @@ static uint32_t network_of(const struct network *n)
 static bool read_addresses(struct resolve *r, const struct yaml_node *list, uint32_t cable_i,
                            struct glm_cable *cable, struct network *seen, uint32_t *n_seen)
 {
-    struct glm_cable_end *ends[] = { &cable->a, &cable->b };
+    struct glm_cable_end *ends[] = {&cable->a, &cable->b};
     bool is_switch = cable->b.node == GLM_SWITCH_END;
     uint32_t wanted = is_switch ? 1 : 2;
     if (list->n_items != wanted) {
@@ -103,7 +104,7 @@ static bool read_addresses(struct resolve *r, const struct yaml_node *list, uint
     uint32_t i = 0;
     for (const struct yaml_node *n = list->first; n != NULL; n = n->next, i++) {
         char plain[32];
-        struct network now = { .at = n, .cable = cable_i, .is_switch = is_switch };
+        struct network now = {.at = n, .cable = cable_i, .is_switch = is_switch};
         if (n->bad)
             return false;
         if (!read_address(n->text, &now.address, &now.prefix, plain, sizeof plain)) {
@@ -139,14 +140,15 @@ static bool read_addresses(struct resolve *r, const struct yaml_node *list, uint
     return true;
 }
 
-static bool check_ports(struct resolve *r, const struct glm_cable *now, const struct yaml_node *ends)
+static bool check_ports(struct resolve *r, const struct glm_cable *now,
+                        const struct yaml_node *ends)
 {
-    const struct glm_cable_end *mine[] = { &now->a, &now->b };
+    const struct glm_cable_end *mine[] = {&now->a, &now->b};
     const struct yaml_node *at = ends->first;
     for (uint32_t side = 0; side < 2; side++, at = at->next) {
         for (uint32_t i = 0; i < r->c->n_cables; i++) {
             const struct glm_cable *other = &r->c->cables[i];
-            const struct glm_cable_end *theirs[] = { &other->a, &other->b };
+            const struct glm_cable_end *theirs[] = {&other->a, &other->b};
             for (uint32_t k = 0; k < 2; k++) {
                 if (mine[side]->node == GLM_SWITCH_END || theirs[k]->node != mine[side]->node ||
                     theirs[k]->port != mine[side]->port)
@@ -164,7 +166,7 @@ static bool check_ports(struct resolve *r, const struct glm_cable *now, const st
 static bool read_cable(struct resolve *r, const struct yaml_node *n, struct network *seen,
                        uint32_t *n_seen)
 {
-    struct glm_cable cable = { .at = n->at };
+    struct glm_cable cable = {.at = n->at};
     const struct yaml_node *ends = resolve_get(n, "ends");
     if (ends == NULL || ends->first->bad || ends->first->next->bad)
         return false;
@@ -363,7 +365,7 @@ static bool in_ring_order(const struct resolve *r, const struct glm_lane *lane)
 static void ring_order_text(const struct resolve *r, const struct glm_lane *lane, char *text,
                             size_t size)
 {
-    bool taken[GLM_MAX_RANKS] = { true };
+    bool taken[GLM_MAX_RANKS] = {true};
     uint32_t at = 0;
     size_t len = (size_t)snprintf(text, size, "%s", r->c->nodes[lane->ranks[0]].name);
     for (uint32_t step = 1; step < lane->n_ranks && len < size; step++) {
@@ -372,7 +374,8 @@ static void ring_order_text(const struct resolve *r, const struct glm_lane *lane
                 continue;
             taken[k] = true;
             at = k;
-            len += (size_t)snprintf(text + len, size - len, ", %s", r->c->nodes[lane->ranks[k]].name);
+            len +=
+                (size_t)snprintf(text + len, size - len, ", %s", r->c->nodes[lane->ranks[k]].name);
             break;
         }
     }
@@ -441,7 +444,9 @@ static void default_transport(struct resolve *r, const uint32_t *nodes, uint32_t
         one_host &= same_host(r, nodes[0], nodes[i]);
         all_gpus &= r->c->nodes[nodes[i]].device != GLM_DEVICE_CPU;
     }
-    r->c->transport = one_host ? GLM_TRANSPORT_SHM : all_gpus ? GLM_TRANSPORT_ROCE : GLM_TRANSPORT_TCP;
+    r->c->transport = one_host   ? GLM_TRANSPORT_SHM
+                      : all_gpus ? GLM_TRANSPORT_ROCE
+                                 : GLM_TRANSPORT_TCP;
 }
 
 void resolve_fabric(struct resolve *r)
@@ -454,8 +459,8 @@ void resolve_fabric(struct resolve *r)
         return; /* what a wrong list leads to is no error of its own */
     uint32_t n = used_nodes(r, nodes);
     const struct yaml_node *fabric = yaml_get(r->root, "fabric");
-    if ((fabric != NULL && fabric->bad) || (yaml_get(fabric, "transport") != NULL &&
-                                            resolve_get(fabric, "transport") == NULL))
+    if ((fabric != NULL && fabric->bad) ||
+        (yaml_get(fabric, "transport") != NULL && resolve_get(fabric, "transport") == NULL))
         return;
     if (yaml_get(fabric, "transport") == NULL)
         default_transport(r, nodes, n);

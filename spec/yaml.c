@@ -25,10 +25,10 @@ struct builder {
 
 static struct src_span span(const struct builder *b, yaml_mark_t start, yaml_mark_t end)
 {
-    struct src_span at = { .file = b->file,
-                           .line = (uint32_t)start.line + 1,
-                           .col = (uint32_t)start.column + 1,
-                           .len = 1 };
+    struct src_span at = {.file = b->file,
+                          .line = (uint32_t)start.line + 1,
+                          .col = (uint32_t)start.column + 1,
+                          .len = 1};
     if (end.line == start.line && end.column > start.column)
         at.len = (uint32_t)(end.column - start.column);
     return at;
@@ -54,7 +54,7 @@ static void refuse_properties(struct builder *b, struct src_span at, const yaml_
 
 const char *yaml_shape_text(const struct yaml_node *node)
 {
-    static const char *const texts[] = { "text", "a list", "a map" };
+    static const char *const texts[] = {"text", "a list", "a map"};
     return texts[node->shape];
 }
 
@@ -82,7 +82,7 @@ static enum glm_status add_node(struct builder *b, struct yaml_node **out, enum 
     struct yaml_node *n = ARENA_NEW(b->arena, struct yaml_node);
     if (n == NULL)
         return GLM_ENOMEM;
-    *n = (struct yaml_node){ .shape = shape, .at = at, .key = b->key, .key_at = b->key_at };
+    *n = (struct yaml_node){.shape = shape, .at = at, .key = b->key, .key_at = b->key_at};
     b->key = NULL;
     if (b->depth == 0) {
         b->root = n;
@@ -109,7 +109,8 @@ static enum glm_status take_key(struct builder *b, const yaml_event_t *e, struct
     if (other == NULL)
         return GLM_OK;
     diag_add(b->diags, DIAG_ERROR, at, "spec.duplicate-key", "remove one of the two",
-             "key '%.100s' stands on line %u and again on line %u", text, other->key_at.line, at.line);
+             "key '%.100s' stands on line %u and again on line %u", text, other->key_at.line,
+             at.line);
     return GLM_OK; /* goes on, to find independent errors; the first one stays in force */
 }
 
@@ -139,7 +140,8 @@ static enum glm_status on_start(struct builder *b, const yaml_event_t *e, enum y
     struct src_span at = span(b, e->start_mark, e->end_mark);
     refuse_properties(b, at, anchor, tag);
     if (at_key(b))
-        return refuse(b, at, "spec.key-not-text", NULL, "a key must be a word, not a list or a map");
+        return refuse(b, at, "spec.key-not-text", NULL,
+                      "a key must be a word, not a list or a map");
     if (b->depth == GLM_YAML_MAX_DEPTH)
         return refuse(b, at, "spec.too-deep", NULL, "more than 16 levels of nesting");
     struct yaml_node *n;
@@ -159,7 +161,8 @@ static enum glm_status on_event(struct builder *b, const yaml_event_t *e)
         if (++b->n_documents > 1)
             return refuse(b, at, "spec.documents", "keep one file for each cluster",
                           "a second document starts here, but a spec is one document");
-        if (e->data.document_start.tag_directives.start != e->data.document_start.tag_directives.end)
+        if (e->data.document_start.tag_directives.start !=
+            e->data.document_start.tag_directives.end)
             return refuse(b, at, "spec.tag", "remove the %TAG line",
                           "tags are not part of a cluster spec");
         return GLM_OK;
@@ -197,11 +200,12 @@ static enum glm_status on_error(struct builder *b)
         return refuse(b, at, "spec.tag", "remove the '!' word",
                       "tags are not part of a cluster spec");
     bool tab = strstr(problem, "cannot start any token") != NULL;
-    diag_add(b->diags, DIAG_ERROR, at, "spec.syntax",
-             tab ? "indent with spaces, not tabs, and put quotes around text that starts with a sign"
-                 : NULL,
-             "not valid YAML: %s%s%s", problem, p->context != NULL ? " " : "",
-             p->context != NULL ? p->context : "");
+    diag_add(
+        b->diags, DIAG_ERROR, at, "spec.syntax",
+        tab ? "indent with spaces, not tabs, and put quotes around text that starts with a sign"
+            : NULL,
+        "not valid YAML: %s%s%s", problem, p->context != NULL ? " " : "",
+        p->context != NULL ? p->context : "");
     return GLM_ESPEC;
 }
 
@@ -219,7 +223,8 @@ static enum glm_status run(struct builder *b)
     }
 }
 
-/* Bytes of the character at p, or 0 when it is not UTF-8 or a control character that YAML forbids. */
+/* Bytes of the character at p, or 0 when it is not UTF-8 or a control character that YAML forbids.
+ */
 static size_t character_length(const unsigned char *p, size_t left)
 {
     if (p[0] < 0x80)
@@ -233,7 +238,7 @@ static size_t character_length(const unsigned char *p, size_t left)
             return 0;
         value = value << 6 | (p[i] & 0x3F);
     }
-    static const uint32_t smallest[] = { 0, 0, 0x80, 0x800, 0x10000 };
+    static const uint32_t smallest[] = {0, 0, 0x80, 0x800, 0x10000};
     bool surrogate = value >= 0xD800 && value < 0xE000;
     return value < smallest[n] || value > 0x10FFFF || surrogate ? 0 : n;
 }
@@ -241,7 +246,7 @@ static size_t character_length(const unsigned char *p, size_t left)
 static enum glm_status check_bytes(const char *file, const char *text, size_t len,
                                    struct diag_list *diags)
 {
-    struct src_span at = { .file = file, .line = 1, .col = 1, .len = 1 };
+    struct src_span at = {.file = file, .line = 1, .col = 1, .len = 1};
     if (len > GLM_YAML_MAX_BYTES) {
         diag_add(diags, DIAG_ERROR, at, "spec.too-large", NULL,
                  "the file has %zu bytes, a spec has at most %d", len, (int)GLM_YAML_MAX_BYTES);
@@ -270,7 +275,7 @@ enum glm_status yaml_read(const char *file, const char *text, size_t len, struct
     enum glm_status status = check_bytes(file, text, len, diags);
     if (status != GLM_OK)
         return status;
-    struct builder b = { .file = file, .arena = arena, .diags = diags };
+    struct builder b = {.file = file, .arena = arena, .diags = diags};
     size_t errors = diags->n_errors;
     if (!yaml_parser_initialize(&b.parser))
         return GLM_ENOMEM;
@@ -279,9 +284,9 @@ enum glm_status yaml_read(const char *file, const char *text, size_t len, struct
     status = run(&b);
     yaml_parser_delete(&b.parser);
     if (status == GLM_OK && b.root == NULL)
-        status = refuse(&b, (struct src_span){ .file = file, .line = 1, .col = 1, .len = 1 },
-                        "spec.empty", "glmctl init writes one to start from",
-                        "the file holds no document");
+        status =
+            refuse(&b, (struct src_span){.file = file, .line = 1, .col = 1, .len = 1}, "spec.empty",
+                   "glmctl init writes one to start from", "the file holds no document");
     if (status != GLM_OK)
         return status;
     *out = b.root;

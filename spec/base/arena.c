@@ -18,7 +18,7 @@ enum { BLOCK_BYTES = 64 * 1024 };
 
 void arena_init(struct arena *a, size_t limit_bytes)
 {
-    *a = (struct arena){ .limit_bytes = limit_bytes };
+    *a = (struct arena){.limit_bytes = limit_bytes};
 }
 
 void arena_release(struct arena *a)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Collecting diagnostics and rendering them: as text with the source line and a caret under the
- * span, or as JSON. Both show the same struct diag. Deciding what is wrong belongs to the callers. */
+ * span, or as JSON. Both show the same struct diag. Deciding what is wrong belongs to the callers.
+ */
 #include "spec/base/diag.h"
 
 #include <stdarg.h>
@@ -9,7 +10,7 @@
 
 void diag_list_init(struct diag_list *list, struct arena *arena)
 {
-    *list = (struct diag_list){ .arena = arena };
+    *list = (struct diag_list){.arena = arena};
 }
 
 void diag_add(struct diag_list *list, enum diag_level level, struct src_span at, const char *id,
@@ -110,8 +111,8 @@ static void render_source(const struct diag_list *list, struct src_span at, cons
     buf_printf(out, "%s\n", off);
 }
 
-static const char *const level_texts[] = { "error", "warning", "note" };
-static const char *const level_colours[] = { "\033[1;31m", "\033[1;35m", "\033[1;36m" };
+static const char *const level_texts[] = {"error", "warning", "note"};
+static const char *const level_colours[] = {"\033[1;31m", "\033[1;35m", "\033[1;36m"};
 
 void diag_render_text(const struct diag_list *list, bool colour, struct buf *out)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as the start of a safetensors file whose size is 1 MiB more: accepted tensors lie inside
- * the file and do not overlap; a refusal has a message. The same bytes are tried as a config.json. */
+/* Any bytes as the start of a safetensors file whose size is 1 MiB more: accepted tensors lie
+ * inside the file and do not overlap; a refusal has a message. The same bytes are tried as a
+ * config.json. */
 #include "spec/checkpoint.h"
 
 #include <stdint.h>
@@ -12,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct arena arena;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_tensor *tensors = NULL;
     uint32_t n = 0;
     uint64_t file_bytes = size + (1u << 20);
@@ -36,10 +37,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status != GLM_OK && err.message[0] == '\0')
         abort();
     for (uint32_t i = 0; status == GLM_OK && i < n; i++)
-        if (tensors[i].offset > file_bytes || tensors[i].size_bytes > file_bytes - tensors[i].offset)
+        if (tensors[i].offset > file_bytes ||
+            tensors[i].size_bytes > file_bytes - tensors[i].offset)
             abort();
     struct glm_model model;
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     status = glm_model_parse((const char *)data, size, &model, &err);
     if (status != GLM_OK && err.message[0] == '\0')
         abort();

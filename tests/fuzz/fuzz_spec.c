@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any bytes as a cluster spec: resolved, or refused with at least one diagnostic; both renderings of
- * the diagnostics are made. Checkpoints it names are looked up below an empty folder. */
+/* Any bytes as a cluster spec: resolved, or refused with at least one diagnostic; both renderings
+ * of the diagnostics are made. Checkpoints it names are looked up below an empty folder. */
 #include "spec/cluster.h"
 
 #include <stdint.h>
@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct arena arena;
     struct diag_list diags;
-    struct buf out = { 0 };
+    struct buf out = {0};
     struct glm_cluster *cluster = NULL;
     setenv("HF_HUB_CACHE", "/nonexistent", 1);
     arena_init(&arena, 64u << 20);

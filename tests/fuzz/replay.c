@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main() for a fuzz target without libFuzzer: feeds every file of the folders and files named on the
- * command line. Prints how many; exits 1 when one cannot be read or there was none. */
+/* main() for a fuzz target without libFuzzer: feeds every file of the folders and files named on
+ * the command line. Prints how many; exits 1 when one cannot be read or there was none. */
 #include "spec/base/buf.h"
 
 #include <dirent.h>
@@ -14,8 +14,8 @@ enum { INPUT_LIMIT = 16 << 20 };
 
 static int feed(const char *path)
 {
-    struct buf bytes = { 0 };
-    struct glm_error err = { 0 };
+    struct buf bytes = {0};
+    struct glm_error err = {0};
     if (glm_file_read(path, INPUT_LIMIT, &bytes, &err) != GLM_OK) {
         fprintf(stderr, "%s\n", err.message);
         buf_release(&bytes);

@@ -29,7 +29,7 @@ static struct pack_tensor *append(struct pack *p)
         must(p->tensors != NULL, "pack");
     }
     struct pack_tensor *t = &p->tensors[p->n++];
-    *t = (struct pack_tensor){ 0 };
+    *t = (struct pack_tensor){0};
     return t;
 }
 
@@ -45,7 +45,7 @@ static enum glm_status add_expected(void *context, const struct glm_expected_ten
 
 void pack_init(struct pack *p, const struct glm_model *m, uint32_t exl3_bits, uint32_t n_files)
 {
-    *p = (struct pack){ .n_files = n_files, .total_size = -1 };
+    *p = (struct pack){.n_files = n_files, .total_size = -1};
     glm_model_tensors(m, exl3_bits, add_expected, p);
     glm_vision_tensors(m, add_expected, p);
     for (uint32_t i = 0; i < p->n; i++)
@@ -55,7 +55,7 @@ void pack_init(struct pack *p, const struct glm_model *m, uint32_t exl3_bits, ui
 void pack_release(struct pack *p)
 {
     free(p->tensors);
-    *p = (struct pack){ 0 };
+    *p = (struct pack){0};
 }
 
 struct pack_tensor *pack_get(struct pack *p, const char *name)
@@ -86,7 +86,7 @@ static uint64_t tensor_bytes(const struct pack_tensor *t)
         const char *text;
         uint64_t bytes;
     } sizes[] = {
-#define SIZE_ROW(name, text, bytes) { text, bytes },
+#define SIZE_ROW(name, text, bytes) {text, bytes},
         GLM_DTYPE_MAP(SIZE_ROW)
 #undef SIZE_ROW
     };
@@ -109,8 +109,8 @@ static void file_name(const struct pack *p, uint32_t file, char *name, size_t si
 
 static void add_entry(struct buf *header, const struct pack_tensor *t, uint64_t begin, uint64_t end)
 {
-    buf_printf(header, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[", header->len == 0 ? '{' : ',', t->name,
-               t->dtype);
+    buf_printf(header, "%c\"%s\":{\"dtype\":\"%s\",\"shape\":[", header->len == 0 ? '{' : ',',
+               t->name, t->dtype);
     for (uint32_t i = 0; i < t->n_dims; i++)
         buf_printf(header, "%s%llu", i > 0 ? "," : "", (unsigned long long)t->shape[i]);
     buf_printf(header, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
@@ -122,8 +122,8 @@ void pack_write_raw(const char *path, const char *header, uint64_t data_bytes)
     uint64_t n = strlen(header);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     must(fd >= 0 && write(fd, &n, sizeof n) == (ssize_t)sizeof n &&
-             write(fd, header, n) == (ssize_t)n && ftruncate(fd, (off_t)(8 + n + data_bytes)) == 0 &&
-             close(fd) == 0,
+             write(fd, header, n) == (ssize_t)n &&
+             ftruncate(fd, (off_t)(8 + n + data_bytes)) == 0 && close(fd) == 0,
          path);
 }
 
@@ -136,7 +136,7 @@ void pack_write_text(const char *folder, const char *file, const char *text)
 
 static void write_index(const struct pack *p, const char *folder, uint64_t total)
 {
-    struct buf index = { 0 };
+    struct buf index = {0};
     char name[64];
     long long said = p->total_size >= 0 ? (long long)p->total_size : (long long)total;
     buf_printf(&index, "{\"metadata\":{\"total_size\":%lld},\"weight_map\":{", said);
@@ -159,7 +159,7 @@ void pack_write(const struct pack *p, const char *folder)
 {
     uint64_t total = 0;
     for (uint32_t file = 0; file < p->n_files; file++) {
-        struct buf header = { 0 };
+        struct buf header = {0};
         uint64_t at = 0;
         for (uint32_t i = 0; i < p->n; i++) {
             const struct pack_tensor *t = &p->tensors[i];

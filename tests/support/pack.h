@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes safetensors checkpoints for tests: the tensors that a geometry expects, spoiled as the test
- * wants, in one file or several with an index. Data areas are holes of the right size, so that a set
- * of the full pack's size costs only its headers. */
+/* Writes safetensors checkpoints for tests: the tensors that a geometry expects, spoiled as the
+ * test wants, in one file or several with an index. Data areas are holes of the right size, so that
+ * a set of the full pack's size costs only its headers. */
 #ifndef GLM_TESTS_PACK_H
 #define GLM_TESTS_PACK_H
 
@@ -22,8 +22,8 @@ struct pack_tensor {
 struct pack {
     struct pack_tensor *tensors;
     uint32_t n, capacity;
-    uint32_t n_files;       /* 1: model.safetensors, without an index */
-    int64_t total_size;     /* of the index; -1: the true one */
+    uint32_t n_files;   /* 1: model.safetensors, without an index */
+    int64_t total_size; /* of the index; -1: the true one */
 };
 
 /* All tensors of the geometry and its tower; exl3_bits 0: plain experts. Aborts without memory. */

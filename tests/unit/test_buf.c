@@ -15,7 +15,7 @@
 static void grows_and_stays_terminated(void **state)
 {
     (void)state;
-    struct buf b = { 0 };
+    struct buf b = {0};
     assert_string_equal(buf_text(&b), "");
     for (int i = 0; i < 1000; i++)
         buf_printf(&b, "%d,", i % 10);
@@ -39,17 +39,17 @@ static void json_strings_are_escaped_and_always_utf8(void **state)
         size_t len;
         const char *json;
     } cases[] = {
-        { "plain", 5, "\"plain\"" },
-        { "a\"b\\c", 5, "\"a\\\"b\\\\c\"" },
-        { "\n\t\r\x01", 4, "\"\\n\\t\\r\\u0001\"" },
-        { "\xC3\xA4\xF0\x9F\x98\x80", 6, "\"\xC3\xA4\xF0\x9F\x98\x80\"" },
-        { "\xC3", 1, "\"\xEF\xBF\xBD\"" },                           /* cut */
-        { "\xC0\xAF", 2, "\"\xEF\xBF\xBD\xEF\xBF\xBD\"" },           /* overlong */
-        { "\xED\xA0\x80x", 4, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDx\"" }, /* surrogate */
-        { "a\0b", 3, "\"a\\u0000b\"" },
+        {"plain", 5, "\"plain\""},
+        {"a\"b\\c", 5, "\"a\\\"b\\\\c\""},
+        {"\n\t\r\x01", 4, "\"\\n\\t\\r\\u0001\""},
+        {"\xC3\xA4\xF0\x9F\x98\x80", 6, "\"\xC3\xA4\xF0\x9F\x98\x80\""},
+        {"\xC3", 1, "\"\xEF\xBF\xBD\""},                                   /* cut */
+        {"\xC0\xAF", 2, "\"\xEF\xBF\xBD\xEF\xBF\xBD\""},                   /* overlong */
+        {"\xED\xA0\x80x", 4, "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBDx\""}, /* surrogate */
+        {"a\0b", 3, "\"a\\u0000b\""},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct buf b = { 0 };
+        struct buf b = {0};
         buf_json_string(&b, cases[i].bytes, cases[i].len);
         assert_string_equal(buf_text(&b), cases[i].json);
         buf_release(&b);
@@ -61,8 +61,8 @@ static void files_are_written_whole_with_their_mode_and_read_back(void **state)
     (void)state;
     char folder[256];
     char path[512];
-    struct glm_error err = { 0 };
-    struct buf b = { 0 };
+    struct glm_error err = {0};
+    struct buf b = {0};
     struct stat st;
     pack_folder(folder, sizeof folder);
     snprintf(path, sizeof path, "%s/a/b", folder);
@@ -83,14 +83,14 @@ static void files_are_written_whole_with_their_mode_and_read_back(void **state)
 static void a_missing_file_and_an_unwritable_folder_say_so(void **state)
 {
     (void)state;
-    struct glm_error err = { 0 };
-    struct buf b = { 0 };
+    struct glm_error err = {0};
+    struct buf b = {0};
     assert_int_equal(glm_file_read("/nonexistent/x", 10, &b, &err), GLM_ENOTFOUND);
     assert_non_null(strstr(err.message, "'/nonexistent/x'"));
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     assert_int_equal(glm_file_write("/nonexistent/x", "", 0, 0600, &err), GLM_EIO);
     assert_non_null(strstr(err.message, "cannot write"));
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     assert_int_equal(glm_make_folders("/proc/nonexistent/x", &err), GLM_EIO);
     buf_release(&b);
 }

@@ -12,22 +12,22 @@
 #include <cmocka.h>
 
 /* Line numbers below refer to this text. */
-static const char good_spec[] = "apiVersion: glmctl/v1\n"                                  /* 1 */
-                                "kind: Cluster\n"                                          /* 2 */
-                                "name: test\n"                                             /* 3 */
+static const char good_spec[] = "apiVersion: glmctl/v1\n"                                   /* 1 */
+                                "kind: Cluster\n"                                           /* 2 */
+                                "name: test\n"                                              /* 3 */
                                 "model: { checkpoint: synthetic:small8, served_name: m }\n" /* 4 */
-                                "nodes:\n"                                                 /* 5 */
-                                "  - { name: n0, memory: 2GiB, reserve: 0 }\n"             /* 6 */
-                                "  - { name: n1, host: local, device: cpu }\n"             /* 7 */
-                                "fabric: { transport: shm }\n"                             /* 8 */
-                                "lanes:\n"                                                 /* 9 */
-                                "  - name: a\n"                                            /* 10 */
-                                "    ranks: [n0, n1]\n"                                    /* 11 */
-                                "    streams: 4\n"                                         /* 12 */
-                                "    window: 4096\n"                                       /* 13 */
-                                "    formats: { dense: q4, kv: bf16 }\n"                   /* 14 */
-                                "    thinking: false\n"                                    /* 15 */
-                                "    limits: { max_body: 1.5MiB }\n";                      /* 16 */
+                                "nodes:\n"                                                  /* 5 */
+                                "  - { name: n0, memory: 2GiB, reserve: 0 }\n"              /* 6 */
+                                "  - { name: n1, host: local, device: cpu }\n"              /* 7 */
+                                "fabric: { transport: shm }\n"                              /* 8 */
+                                "lanes:\n"                                                  /* 9 */
+                                "  - name: a\n"                                             /* 10 */
+                                "    ranks: [n0, n1]\n"                                     /* 11 */
+                                "    streams: 4\n"                                          /* 12 */
+                                "    window: 4096\n"                                        /* 13 */
+                                "    formats: { dense: q4, kv: bf16 }\n"                    /* 14 */
+                                "    thinking: false\n"                                     /* 15 */
+                                "    limits: { max_body: 1.5MiB }\n";                       /* 16 */
 
 struct fixture {
     struct arena arena;
@@ -40,7 +40,7 @@ static struct fixture f;
 
 static void start(void)
 {
-    f = (struct fixture){ 0 };
+    f = (struct fixture){0};
     arena_init(&f.arena, 64 << 20);
     diag_list_init(&f.diags, &f.arena);
 }
@@ -116,65 +116,79 @@ struct bad {
 };
 
 static const struct bad bad[] = {
-    { "apiVersion: glmctl/v1\n", "", "spec.missing-key", 1, "'apiVersion' is missing", NULL },
-    { "glmctl/v1", "glmctl/v2", "spec.unknown-word", 1, "'apiVersion' is 'glmctl/v2'", "glmctl/v1" },
-    { "kind: Cluster", "kind: cluster", "spec.unknown-word", 2, NULL, "did you mean 'Cluster'?" },
-    { "kind: Cluster", "kind: 'Cluster'\nkinds: x", "spec.unknown-key", 3, "unknown key 'kinds' in the spec",
-      "did you mean 'kind'?" },
-    { "name: test", "name: a b", "spec.bad-name", 3, "'name' is 'a b'", NULL },
-    { "name: test", "name: -x", "spec.bad-name", 3, NULL, NULL },
-    { "name: test", "name:", "spec.no-value", 3, "'name' has no value", NULL },
-    { "name: test", "name: ~", "spec.no-value", 3, NULL, NULL },
-    { "name: test", "name: [test]", "spec.not-a-value", 3, "'name' must be a single value, found a list", NULL },
-    { "name: test", "name: ''", "spec.bad-text", 3, NULL, NULL },
-    { "name: test", "name: \"a\\nb\"", "spec.bad-text", 3, "line break", NULL },
-    { "model: { checkpoint: synthetic:small8, served_name: m }", "model: x", "spec.not-a-map", 4,
-      "'model' must be a map, found text", NULL },
-    { "checkpoint: synthetic:small8, ", "", "spec.missing-key", 4, "'checkpoint' is missing in 'model'", NULL },
-    { "checkpoint:", "chekpoint:", "spec.unknown-key", 4, NULL, "did you mean 'checkpoint'?" }, /* not also missing */
-    { "nodes:\n  - {", "nodes:\n  x: {", "spec.syntax", 7, NULL, NULL },
-    { "nodes:\n  - { name: n0, memory: 2GiB, reserve: 0 }\n  - { name: n1, host: local, device: cpu }\n",
-      "nodes: none\n", "spec.not-a-list", 5, "'nodes' must be a list, found text", NULL },
-    { "nodes:\n  - { name: n0, memory: 2GiB, reserve: 0 }\n  - { name: n1, host: local, device: cpu }\n",
-      "nodes: []\n", "spec.list-length", 5, "'nodes' has 0 members, allowed: 1 to 8", NULL },
-    { "- { name: n0, memory: 2GiB, reserve: 0 }", "- n0", "spec.not-a-map", 6,
-      "a member of 'nodes' must be a map, found text", NULL },
-    { "memory: 2GiB", "memory: lots", "spec.not-a-size", 6, "'memory' must be a size, found 'lots'", "2GiB" },
-    { "memory: 2GiB", "memory: 2gib", "spec.not-a-size", 6, NULL, NULL },
-    { "memory: 2GiB", "memory: -2GiB", "spec.not-a-size", 6, NULL, NULL },
-    { "memory: 2GiB", "memory: 99999999999999999999", "spec.not-a-size", 6, NULL, NULL },
-    { "memory: 2GiB", "memory: 999999TiB", "spec.out-of-range", 6, "allowed: 16MiB to 16TiB", NULL },
-    { "memory: 2GiB", "memory: 1MiB", "spec.out-of-range", 6, NULL, NULL },
-    { "transport: shm", "transport: smh", "spec.unknown-word", 8, "allowed: shm, tcp, roce, nccl",
-      "did you mean 'shm'?" },
-    { "transport: shm", "streams: 2", "spec.unknown-key", 8, "unknown key 'streams' in 'fabric'",
-      "'streams' belongs to 'lanes[]'" },
-    { "transport: shm", "qqq: 2", "spec.unknown-key", 8, NULL, "known here: transport, topology" },
-    { "  - name: a\n    ranks", "  - ranks", "spec.missing-key", 10, "'name' is missing", NULL },
-    { "    ranks: [n0, n1]\n", "", "spec.missing-key", 10, "'ranks' is missing", NULL },
-    { "ranks: [n0, n1]", "ranks: n0", "spec.not-a-list", 11, "'ranks' must be a list, found text", NULL },
-    { "ranks: [n0, n1]", "ranks: []", "spec.list-length", 11, NULL, NULL },
-    { "ranks: [n0, n1]", "ranks: [n0, [n1]]", "spec.not-a-value", 11, "a member of 'ranks' must be a single value",
-      NULL },
-    { "ranks: [n0, n1]", "ranks: {n0: 1}", "spec.not-a-list", 11, "found a map", NULL },
-    { "streams: 4", "streams: four", "spec.not-an-integer", 12, "'streams' must be an integer, found 'four'", NULL },
-    { "streams: 4", "streams: '4'", "spec.not-an-integer", 12, NULL, "remove the quotes" },
-    { "streams: 4", "streams: 4.0", "spec.not-an-integer", 12, NULL, NULL },
-    { "streams: 4", "streams: 0x4", "spec.not-an-integer", 12, NULL, NULL },
-    { "streams: 4", "streams: 0", "spec.out-of-range", 12, "'streams' is 0, allowed: 1 to 16 requests", NULL },
-    { "streams: 4", "streams: 17", "spec.out-of-range", 12, NULL, NULL },
-    { "streams: 4", "stream: 4", "spec.unknown-key", 12, "in 'lanes[]'", "did you mean 'streams'?" },
-    { "window: 4096", "window: 100", "spec.not-a-multiple", 13, "'window' is 100, not a multiple of 64", "64 or 128" },
-    { "window: 4096", "window: 4096\n    window: 8192", "spec.duplicate-key", 14, "line 13 and again on line 14", NULL },
-    { "formats: {", "formats: [", "spec.syntax", 14, NULL, NULL },
-    { "dense: q4", "dense: q5", "spec.unknown-word", 14, "'dense' is 'q5', allowed: bf16, q4, fp8", NULL },
-    { "dense: q4", "dens: q4", "spec.unknown-key", 14, "in 'lanes[].formats'", "did you mean 'dense'?" },
-    { "thinking: false", "thinking: no", "spec.not-a-boolean", 15, "must be true or false, found 'no'", NULL },
-    { "thinking: false", "thinking: 'true'", "spec.not-a-boolean", 15, NULL, "remove the quotes" },
-    { "thinking: false", "thinking: {}", "spec.not-a-value", 15, NULL, NULL },
-    { "max_body: 1.5MiB", "max_body: 2TiB", "spec.out-of-range", 16, "allowed: 1KiB to 1GiB", NULL },
-    { "max_body: 1.5MiB", "max_body: &a 2MiB", "spec.anchor", 16, NULL, NULL },
-    { "max_body: 1.5MiB", "<<: {}", "spec.unknown-key", 16, NULL, NULL },
+    {"apiVersion: glmctl/v1\n", "", "spec.missing-key", 1, "'apiVersion' is missing", NULL},
+    {"glmctl/v1", "glmctl/v2", "spec.unknown-word", 1, "'apiVersion' is 'glmctl/v2'", "glmctl/v1"},
+    {"kind: Cluster", "kind: cluster", "spec.unknown-word", 2, NULL, "did you mean 'Cluster'?"},
+    {"kind: Cluster", "kind: 'Cluster'\nkinds: x", "spec.unknown-key", 3,
+     "unknown key 'kinds' in the spec", "did you mean 'kind'?"},
+    {"name: test", "name: a b", "spec.bad-name", 3, "'name' is 'a b'", NULL},
+    {"name: test", "name: -x", "spec.bad-name", 3, NULL, NULL},
+    {"name: test", "name:", "spec.no-value", 3, "'name' has no value", NULL},
+    {"name: test", "name: ~", "spec.no-value", 3, NULL, NULL},
+    {"name: test", "name: [test]", "spec.not-a-value", 3,
+     "'name' must be a single value, found a list", NULL},
+    {"name: test", "name: ''", "spec.bad-text", 3, NULL, NULL},
+    {"name: test", "name: \"a\\nb\"", "spec.bad-text", 3, "line break", NULL},
+    {"model: { checkpoint: synthetic:small8, served_name: m }", "model: x", "spec.not-a-map", 4,
+     "'model' must be a map, found text", NULL},
+    {"checkpoint: synthetic:small8, ", "", "spec.missing-key", 4,
+     "'checkpoint' is missing in 'model'", NULL},
+    {"checkpoint:", "chekpoint:", "spec.unknown-key", 4, NULL,
+     "did you mean 'checkpoint'?"}, /* not also missing */
+    {"nodes:\n  - {", "nodes:\n  x: {", "spec.syntax", 7, NULL, NULL},
+    {"nodes:\n  - { name: n0, memory: 2GiB, reserve: 0 }\n  - { name: n1, host: local, device: cpu "
+     "}\n",
+     "nodes: none\n", "spec.not-a-list", 5, "'nodes' must be a list, found text", NULL},
+    {"nodes:\n  - { name: n0, memory: 2GiB, reserve: 0 }\n  - { name: n1, host: local, device: cpu "
+     "}\n",
+     "nodes: []\n", "spec.list-length", 5, "'nodes' has 0 members, allowed: 1 to 8", NULL},
+    {"- { name: n0, memory: 2GiB, reserve: 0 }", "- n0", "spec.not-a-map", 6,
+     "a member of 'nodes' must be a map, found text", NULL},
+    {"memory: 2GiB", "memory: lots", "spec.not-a-size", 6, "'memory' must be a size, found 'lots'",
+     "2GiB"},
+    {"memory: 2GiB", "memory: 2gib", "spec.not-a-size", 6, NULL, NULL},
+    {"memory: 2GiB", "memory: -2GiB", "spec.not-a-size", 6, NULL, NULL},
+    {"memory: 2GiB", "memory: 99999999999999999999", "spec.not-a-size", 6, NULL, NULL},
+    {"memory: 2GiB", "memory: 999999TiB", "spec.out-of-range", 6, "allowed: 16MiB to 16TiB", NULL},
+    {"memory: 2GiB", "memory: 1MiB", "spec.out-of-range", 6, NULL, NULL},
+    {"transport: shm", "transport: smh", "spec.unknown-word", 8, "allowed: shm, tcp, roce, nccl",
+     "did you mean 'shm'?"},
+    {"transport: shm", "streams: 2", "spec.unknown-key", 8, "unknown key 'streams' in 'fabric'",
+     "'streams' belongs to 'lanes[]'"},
+    {"transport: shm", "qqq: 2", "spec.unknown-key", 8, NULL, "known here: transport, topology"},
+    {"  - name: a\n    ranks", "  - ranks", "spec.missing-key", 10, "'name' is missing", NULL},
+    {"    ranks: [n0, n1]\n", "", "spec.missing-key", 10, "'ranks' is missing", NULL},
+    {"ranks: [n0, n1]", "ranks: n0", "spec.not-a-list", 11, "'ranks' must be a list, found text",
+     NULL},
+    {"ranks: [n0, n1]", "ranks: []", "spec.list-length", 11, NULL, NULL},
+    {"ranks: [n0, n1]", "ranks: [n0, [n1]]", "spec.not-a-value", 11,
+     "a member of 'ranks' must be a single value", NULL},
+    {"ranks: [n0, n1]", "ranks: {n0: 1}", "spec.not-a-list", 11, "found a map", NULL},
+    {"streams: 4", "streams: four", "spec.not-an-integer", 12,
+     "'streams' must be an integer, found 'four'", NULL},
+    {"streams: 4", "streams: '4'", "spec.not-an-integer", 12, NULL, "remove the quotes"},
+    {"streams: 4", "streams: 4.0", "spec.not-an-integer", 12, NULL, NULL},
+    {"streams: 4", "streams: 0x4", "spec.not-an-integer", 12, NULL, NULL},
+    {"streams: 4", "streams: 0", "spec.out-of-range", 12,
+     "'streams' is 0, allowed: 1 to 16 requests", NULL},
+    {"streams: 4", "streams: 17", "spec.out-of-range", 12, NULL, NULL},
+    {"streams: 4", "stream: 4", "spec.unknown-key", 12, "in 'lanes[]'", "did you mean 'streams'?"},
+    {"window: 4096", "window: 100", "spec.not-a-multiple", 13,
+     "'window' is 100, not a multiple of 64", "64 or 128"},
+    {"window: 4096", "window: 4096\n    window: 8192", "spec.duplicate-key", 14,
+     "line 13 and again on line 14", NULL},
+    {"formats: {", "formats: [", "spec.syntax", 14, NULL, NULL},
+    {"dense: q4", "dense: q5", "spec.unknown-word", 14, "'dense' is 'q5', allowed: bf16, q4, fp8",
+     NULL},
+    {"dense: q4", "dens: q4", "spec.unknown-key", 14, "in 'lanes[].formats'",
+     "did you mean 'dense'?"},
+    {"thinking: false", "thinking: no", "spec.not-a-boolean", 15,
+     "must be true or false, found 'no'", NULL},
+    {"thinking: false", "thinking: 'true'", "spec.not-a-boolean", 15, NULL, "remove the quotes"},
+    {"thinking: false", "thinking: {}", "spec.not-a-value", 15, NULL, NULL},
+    {"max_body: 1.5MiB", "max_body: 2TiB", "spec.out-of-range", 16, "allowed: 1KiB to 1GiB", NULL},
+    {"max_body: 1.5MiB", "max_body: &a 2MiB", "spec.anchor", 16, NULL, NULL},
+    {"max_body: 1.5MiB", "<<: {}", "spec.unknown-key", 16, NULL, NULL},
 };
 
 static void each_wrong_value_is_refused_with_id_line_and_hint(void **state)
@@ -190,9 +204,10 @@ static void each_wrong_value_is_refused_with_id_line_and_hint(void **state)
         good = good && (b->message == NULL || strstr(d->message, b->message) != NULL);
         good = good && (b->hint == NULL || (d->hint != NULL && strstr(d->hint, b->hint) != NULL));
         if (!good) {
-            struct buf out = { 0 };
+            struct buf out = {0};
             diag_render_text(&f.diags, false, &out);
-            fail_msg("case %zu (%s): status %d\n%s", i, b->replacement, (int)status, buf_text(&out));
+            fail_msg("case %zu (%s): status %d\n%s", i, b->replacement, (int)status,
+                     buf_text(&out));
         }
         stop();
     }
@@ -201,12 +216,12 @@ static void each_wrong_value_is_refused_with_id_line_and_hint(void **state)
 static void the_whole_being_no_map_is_refused(void **state)
 {
     (void)state;
-    static const char *const texts[] = { "- a\n", "text\n", "[]\n" };
+    static const char *const texts[] = {"- a\n", "text\n", "[]\n"};
     for (size_t i = 0; i < 3; i++) {
         start();
-        assert_int_equal(glm_cluster_parse("t", texts[i], strlen(texts[i]), &f.arena, &f.diags,
-                                           &f.cluster),
-                         GLM_ESPEC);
+        assert_int_equal(
+            glm_cluster_parse("t", texts[i], strlen(texts[i]), &f.arena, &f.diags, &f.cluster),
+            GLM_ESPEC);
         assert_string_equal(f.diags.items[0].id, "spec.not-a-map");
         stop();
     }
@@ -229,9 +244,9 @@ static void independent_errors_come_in_one_run_in_source_order(void **state)
         const char *id;
         uint32_t line;
     } wanted[] = {
-        { "spec.unknown-key", 3 }, { "spec.out-of-range", 6 },
-        { "spec.host", 7 },          { "spec.unknown-node", 9 }, { "spec.out-of-range", 9 },
-        { "spec.node-twice", 10 },   { "spec.not-a-multiple", 10 }, { "checkpoint.geometry", 0 },
+        {"spec.unknown-key", 3},     {"spec.out-of-range", 6},   {"spec.host", 7},
+        {"spec.unknown-node", 9},    {"spec.out-of-range", 9},   {"spec.node-twice", 10},
+        {"spec.not-a-multiple", 10}, {"checkpoint.geometry", 0},
     };
     start();
     assert_int_equal(glm_cluster_parse("t", text, sizeof text - 1, &f.arena, &f.diags, &f.cluster),
@@ -259,7 +274,7 @@ static void edit_distance_counts_single_steps(void **state)
     assert_int_equal(edit_distance("abc", "acb"), 1); /* swapped neighbours */
     assert_int_equal(edit_distance("kitten", "sitting"), 3);
     assert_int_equal(edit_distance("", "abcd"), 4);
-    static const char *const names[] = { "streams", "window", "ranks" };
+    static const char *const names[] = {"streams", "window", "ranks"};
     assert_string_equal(nearest_name("stream", names, 3), "streams");
     assert_string_equal(nearest_name("rnaks", names, 3), "ranks");
     assert_null(nearest_name("xyzzy", names, 3));
@@ -268,8 +283,8 @@ static void edit_distance_counts_single_steps(void **state)
 static void explain_finds_fields_by_path_section_and_last_key(void **state)
 {
     (void)state;
-    struct buf out = { 0 };
-    struct glm_error err = { 0 };
+    struct buf out = {0};
+    struct glm_error err = {0};
     assert_int_equal(glm_schema_explain("lanes[].window", &out, &err), GLM_OK);
     assert_non_null(strstr(buf_text(&out), "lanes[].window\n"));
     assert_non_null(strstr(buf_text(&out), "integer, 64 to 1073741824 tokens, a multiple of 64"));
@@ -299,10 +314,11 @@ static void explain_finds_fields_by_path_section_and_last_key(void **state)
 static void the_checked_in_reference_page_is_the_generated_one(void **state)
 {
     (void)state;
-    struct buf made = { 0 };
-    struct buf file = { 0 };
+    struct buf made = {0};
+    struct buf file = {0};
     glm_schema_reference(&made);
-    assert_non_null(strstr(buf_text(&made), "| `lanes[].streams` | integer, 1 to 16 requests | 8 |"));
+    assert_non_null(
+        strstr(buf_text(&made), "| `lanes[].streams` | integer, 1 to 16 requests | 8 |"));
     assert_int_equal(glm_file_read("docs/spec.md", 1 << 20, &file, NULL), GLM_OK);
     assert_string_equal(buf_text(&file), buf_text(&made));
     buf_release(&made);

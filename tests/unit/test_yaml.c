@@ -19,7 +19,7 @@ struct fixture {
 static int set_up(void **state)
 {
     static struct fixture f;
-    f = (struct fixture){ 0 };
+    f = (struct fixture){0};
     arena_init(&f.arena, 16 << 20);
     diag_list_init(&f.diags, &f.arena);
     *state = &f;
@@ -41,7 +41,8 @@ static enum glm_status parse(struct fixture *f, const char *text)
 static void every_node_keeps_its_span_in_characters(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(parse(f, "name: \"\xC3\xA4\xC3\xB6\"\nlist:\n  - [a, {k: \xE2\x82\xAC" "v}]\n"),
+    assert_int_equal(parse(f, "name: \"\xC3\xA4\xC3\xB6\"\nlist:\n  - [a, {k: \xE2\x82\xAC"
+                              "v}]\n"),
                      GLM_OK);
     const struct yaml_node *name = yaml_get(f->root, "name");
     assert_string_equal(name->text, "\xC3\xA4\xC3\xB6");
@@ -106,7 +107,7 @@ static void anchors_and_tags_are_all_found_in_one_run(void **state)
 {
     struct fixture *f = *state;
     assert_int_equal(parse(f, "a: &x 1\nb: !!str 2\nc: &y [1]\nd: !z {k: v}\n"), GLM_ESPEC);
-    static const char *const ids[] = { "spec.anchor", "spec.tag", "spec.anchor", "spec.tag" };
+    static const char *const ids[] = {"spec.anchor", "spec.tag", "spec.anchor", "spec.tag"};
     assert_int_equal(f->diags.n_items, 4);
     for (uint32_t i = 0; i < 4; i++) {
         assert_string_equal(f->diags.items[i].id, ids[i]);
@@ -118,24 +119,24 @@ static const struct {
     const char *text, *id;
     uint32_t line;
 } bad[] = {
-    { "", "spec.empty", 1 },
-    { "# only a comment\n", "spec.empty", 1 },
-    { "a: *x\n", "spec.alias", 1 },
-    { "a: 1\n---\nb: 2\n", "spec.documents", 2 },
-    { "%TAG ! tag:x,2020:\n---\na: 1\n", "spec.tag", 1 },
-    { "? [a, b]\n: c\n", "spec.key-not-text", 1 },
-    { "? {a: b}\n: c\n", "spec.key-not-text", 1 },
-    { "a: [1, 2\nb: 3\n", "spec.syntax", 2 },
-    { "a:\n\t- b\n", "spec.syntax", 2 },
-    { "a: 'x\n", "spec.syntax", 2 },
-    { "a: b: c\n", "spec.syntax", 1 },
-    { "a: \"\\0\"\n", "spec.encoding", 1 },
-    { "\"\\0\": 1\n", "spec.encoding", 1 },
-    { "a: 1\nb: \xFF\n", "spec.encoding", 2 },
-    { "a: \xC0\x80\n", "spec.encoding", 1 },
-    { "a: \xED\xA0\x80\n", "spec.encoding", 1 },
-    { "a: \x01\n", "spec.encoding", 1 },
-    { "[[[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]]]\n", "spec.too-deep", 1 },
+    {"", "spec.empty", 1},
+    {"# only a comment\n", "spec.empty", 1},
+    {"a: *x\n", "spec.alias", 1},
+    {"a: 1\n---\nb: 2\n", "spec.documents", 2},
+    {"%TAG ! tag:x,2020:\n---\na: 1\n", "spec.tag", 1},
+    {"? [a, b]\n: c\n", "spec.key-not-text", 1},
+    {"? {a: b}\n: c\n", "spec.key-not-text", 1},
+    {"a: [1, 2\nb: 3\n", "spec.syntax", 2},
+    {"a:\n\t- b\n", "spec.syntax", 2},
+    {"a: 'x\n", "spec.syntax", 2},
+    {"a: b: c\n", "spec.syntax", 1},
+    {"a: \"\\0\"\n", "spec.encoding", 1},
+    {"\"\\0\": 1\n", "spec.encoding", 1},
+    {"a: 1\nb: \xFF\n", "spec.encoding", 2},
+    {"a: \xC0\x80\n", "spec.encoding", 1},
+    {"a: \xED\xA0\x80\n", "spec.encoding", 1},
+    {"a: \x01\n", "spec.encoding", 1},
+    {"[[[[[[[[[[[[[[[[[x]]]]]]]]]]]]]]]]]\n", "spec.too-deep", 1},
 };
 
 static void each_wrong_shape_has_its_own_id_and_line(void **state)
@@ -145,7 +146,8 @@ static void each_wrong_shape_has_its_own_id_and_line(void **state)
         struct fixture *f = *state;
         assert_int_equal(parse(f, bad[i].text), GLM_ESPEC);
         assert_true(f->diags.n_items > 0);
-        if (strcmp(f->diags.items[0].id, bad[i].id) != 0 || f->diags.items[0].at.line != bad[i].line)
+        if (strcmp(f->diags.items[0].id, bad[i].id) != 0 ||
+            f->diags.items[0].at.line != bad[i].line)
             fail_msg("case %zu: %s at line %u: %s", i, f->diags.items[0].id,
                      f->diags.items[0].at.line, f->diags.items[0].message);
         tear_down(state);
@@ -156,7 +158,8 @@ static void each_wrong_shape_has_its_own_id_and_line(void **state)
 static void a_nul_byte_and_a_cut_character_are_found_at_their_column(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(yaml_read("t", "ab\n\xC3\xA4\0c", 6, &f->arena, &f->diags, &f->root), GLM_ESPEC);
+    assert_int_equal(yaml_read("t", "ab\n\xC3\xA4\0c", 6, &f->arena, &f->diags, &f->root),
+                     GLM_ESPEC);
     assert_int_equal(f->diags.items[0].at.line, 2);
     assert_int_equal(f->diags.items[0].at.col, 2);
     assert_int_equal(yaml_read("t", "\xE2\x82", 2, &f->arena, &f->diags, &f->root), GLM_ESPEC);
