@@ -18,7 +18,7 @@ static int32_t slot_of(size_t stream)
 static float *inputs(struct test_random *random, size_t n, float scale, const char *act)
 {
     float *p = test_normals(random, n, scale, 0);
-    test_free(test_acts(p, n, act));
+    test_release(test_acts(p, n, act));
     return p;
 }
 
@@ -67,7 +67,7 @@ void dsa_world_release(struct dsa_world *w)
                            w->ape_bits };
     for (size_t i = 0; i < 5; i++) {
         free(owned[i]);
-        test_free(bits[i]);
+        test_release(bits[i]);
     }
     for (size_t i = 0; i < DSA_STREAMS; i++) {
         free(w->qkv[i]);
@@ -101,13 +101,13 @@ void dsa_run_init(struct dsa_run *r, const struct dsa_world *w)
 
 void dsa_run_release(struct dsa_run *r)
 {
-    test_free(r->latent);
-    test_free(r->pooled);
-    test_free(r->keys);
+    test_release(r->latent);
+    test_release(r->pooled);
+    test_release(r->keys);
     for (size_t i = 0; i < DSA_STREAMS; i++) {
-        test_free(r->qr[i]);
-        test_free(r->out[i]);
-        test_free(r->sel[i]);
+        test_release(r->qr[i]);
+        test_release(r->out[i]);
+        test_release(r->sel[i]);
     }
 }
 
@@ -189,7 +189,7 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
     keep(r, round, stream_of, qr, out, sel);
     void *const owned[] = { in, ig, iq, q, ikn, qr, out, sel };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
-        test_free(owned[i]);
+        test_release(owned[i]);
 }
 
 void dsa_round(struct dsa_run *r, const int32_t *n_rows, const int32_t *n_commit, size_t n_padding,

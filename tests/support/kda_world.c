@@ -23,7 +23,7 @@ static size_t proj_width(const struct kda_world *w)
 static float *inputs(struct test_random *random, size_t n, float scale, float shift, const char *act)
 {
     float *p = test_normals(random, n, scale, shift);
-    test_free(test_acts(p, n, act));
+    test_release(test_acts(p, n, act));
     return p;
 }
 
@@ -67,8 +67,8 @@ void kda_world_release(struct kda_world *w)
     free(w->a_log);
     free(w->dt_bias);
     free(w->o_norm);
-    test_free(w->conv_w_bits);
-    test_free(w->o_norm_bits);
+    test_release(w->conv_w_bits);
+    test_release(w->o_norm_bits);
     for (size_t i = 0; i < KDA_STREAMS; i++) {
         free(w->proj[i]);
         free(w->b[i]);
@@ -91,10 +91,10 @@ void kda_run_init(struct kda_run *r, const struct kda_world *w)
 
 void kda_run_release(struct kda_run *r)
 {
-    test_free(r->conv);
-    test_free(r->s);
+    test_release(r->conv);
+    test_release(r->s);
     for (size_t i = 0; i < KDA_STREAMS; i++)
-        test_free(r->out[i]);
+        test_release(r->out[i]);
 }
 
 /* Rows of a round with a gap behind each. */
@@ -144,12 +144,12 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
         else
             for (size_t c = 0; c < hd; c++)
                 assert_float_equal(test_act_get(out, i * hd + c, w->act), 0, 0);
-    test_free(proj);
-    test_free(b);
-    test_free(f);
-    test_free(g);
-    test_free(replay);
-    test_free(out);
+    test_release(proj);
+    test_release(b);
+    test_release(f);
+    test_release(g);
+    test_release(replay);
+    test_release(out);
 }
 
 void kda_decode(struct kda_run *r, const int32_t *n_rows, const int32_t *n_commit, size_t n_padding,

@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#undef test_free /* cmocka's, for its own heap */
 
 #include "tests/support/kernel.h"
 

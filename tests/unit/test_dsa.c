@@ -289,7 +289,7 @@ static void fp8_rows_have_the_published_bytes(void **state)
     float weight = (float)sqrt(squares + 1e-5);
     for (size_t c = 0; c < DSA_C; c++)
         w.kv_norm[c] = weight;
-    test_free(w.kv_norm_bits);
+    test_release(w.kv_norm_bits);
     w.kv_norm_bits = test_bf16s(w.kv_norm, DSA_C);
     float by = w.kv_norm[0] / weight; /* what the rounding of the weight left */
     for (size_t c = 0; c < DSA_C; c++)
