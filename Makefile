@@ -24,6 +24,8 @@ PKG_CFLAGS := $(patsubst -I%,-isystem %,$(shell $(PKG) --cflags $(PACKAGES) 2>/d
 PKG_LIBS   := $(shell $(PKG) --libs $(PACKAGES) 2>/dev/null)
 ALL_LDFLAGS = $(if $(SANITIZE),-fsanitize=$(SANITIZE)) -pthread $(LDFLAGS)
 LIBS = $(PKG_LIBS) -ldl -lm
+# What only glmctl needs; a node gets glmd without it.
+CLI_LIBS = $(shell $(PKG) --libs libcurl 2>/dev/null)
 
 SPEC_C    := $(wildcard spec/*.c spec/base/*.c)
 CODEGEN_C := $(wildcard codegen/*.c)
@@ -69,6 +71,7 @@ $(BUILD)/lib%.a:
 
 $(BUILD)/glmctl: $(call objects,cli/main.c) $(LIBRARIES)
 $(BUILD)/glmd: $(call objects,runtime/main.c) $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
+$(BUILD)/glmctl: LIBS += $(CLI_LIBS)
 $(BUILD)/glmctl $(BUILD)/glmd:
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
@@ -78,7 +81,7 @@ tests: $(TESTS)
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -lcmocka -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_C))
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libsupport.a $(LIBRARIES)

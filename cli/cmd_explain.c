@@ -6,13 +6,13 @@ struct explain_options {
     struct common_options common;
 };
 
-static const struct opt_def explain_options[] = { OPTIONS_END };
+static const struct opt_def explain_options[] = {OPTIONS_END};
 
 static int run_explain(const void *options, const char *const *positional)
 {
     const struct explain_options *o = options;
-    struct glm_error err = { 0 };
-    struct buf text = { 0 };
+    struct glm_error err = {0};
+    struct buf text = {0};
     int rc;
     if (glm_schema_explain(positional[0] == NULL ? "" : positional[0], &text, &err) != GLM_OK)
         rc = fail(&o->common, &err);

@@ -8,20 +8,21 @@ struct version_options {
     struct common_options common;
 };
 
-static const struct opt_def version_options[] = { COMMON_OUTPUT_OPTION, OPTIONS_END };
+static const struct opt_def version_options[] = {COMMON_OUTPUT_OPTION, OPTIONS_END};
 
 static int run_version(const void *options, const char *const *positional)
 {
     const struct version_options *o = options;
     (void)positional;
-    struct buf text = { 0 };
+    struct buf text = {0};
     if (wants_json(&o->common))
         buf_printf(&text,
                    "{\"format_version\": 1, \"version\": \"" GLM_VERSION
                    "\", \"plan_format\": %d, \"control_version\": %d, \"host_target\": \"%s\"}\n",
                    GLM_PLAN_FORMAT, GLM_CONTROL_VERSION, glm_host_target());
     else
-        buf_printf(&text, "glmctl " GLM_VERSION "\nplan format %d, control protocol %d, host target %s\n",
+        buf_printf(&text,
+                   "glmctl " GLM_VERSION "\nplan format %d, control protocol %d, host target %s\n",
                    GLM_PLAN_FORMAT, GLM_CONTROL_VERSION, glm_host_target());
     int rc = print_result(&text);
     buf_release(&text);

@@ -8,8 +8,8 @@
 
 enum { SPEC_LIMIT_BYTES = 64 << 20, ARENA_LIMIT_BYTES = 1 << 30 };
 
-const char *const output_values[] = { "text", "json", NULL };
-const char *const color_values[] = { "auto", "always", "never", NULL };
+const char *const output_values[] = {"text", "json", NULL};
+const char *const color_values[] = {"auto", "always", "never", NULL};
 
 bool wants_json(const struct common_options *o)
 {
@@ -43,7 +43,7 @@ int fail(const struct common_options *o, const struct glm_error *err)
             fprintf(stderr, "  hint: %s\n", err->hint);
         return EXIT_FAILED;
     }
-    struct buf out = { 0 };
+    struct buf out = {0};
     buf_str(&out, "{\"format_version\": 1, \"error\": {\"status\": ");
     const char *status = glm_status_text(err->status);
     buf_json_string(&out, status, strlen(status));
@@ -82,7 +82,7 @@ static bool is_saved_plan(const struct buf *text)
 
 static int print_diags(const struct common_options *o, const struct compiled *c, bool failed)
 {
-    struct buf out = { 0 };
+    struct buf out = {0};
     if (failed && wants_json(o)) {
         buf_str(&out, "{\"format_version\": 1, \"diagnostics\": ");
         diag_render_json(&c->diags, &out);
@@ -96,11 +96,12 @@ static int print_diags(const struct common_options *o, const struct compiled *c,
     return failed ? EXIT_FAILED : EXIT_DONE;
 }
 
-static int compile_spec(const struct common_options *o, const char *file, const struct buf *text,
-                        struct compiled *c)
+static int resolve(const struct common_options *o, const char *file, const struct buf *text,
+                   struct compiled *c)
 {
-    struct glm_error err = { 0 };
-    enum glm_status status = glm_cluster_parse(file, buf_text(text), text->len, &c->arena, &c->diags, &c->cluster);
+    struct glm_error err = {0};
+    enum glm_status status =
+        glm_cluster_parse(file, buf_text(text), text->len, &c->arena, &c->diags, &c->cluster);
     if (status != GLM_OK && c->diags.n_items > 0)
         return print_diags(o, c, true);
     if (status != GLM_OK) {
@@ -108,17 +109,29 @@ static int compile_spec(const struct common_options *o, const char *file, const 
         return fail(o, &err);
     }
     status = glm_cluster_lane(c->cluster, o->lane, &c->lane_i, &err);
-    if (status != GLM_OK)
-        return fail(o, &err);
+    return status == GLM_OK ? EXIT_DONE : fail(o, &err);
+}
+
+static int build_plans(const struct common_options *o, struct compiled *c)
+{
+    struct glm_error err = {0};
     const struct glm_lane *lane = &c->cluster->lanes[c->lane_i];
     const struct glm_node *node = &c->cluster->nodes[lane->ranks[0]];
     c->target = node->device == GLM_DEVICE_CPU ? glm_host_target() : "sm_121a";
     const size_t n_errors = c->diags.n_errors;
-    status = glm_plan_build(c->cluster, c->lane_i, c->target, &c->arena, &c->diags, &c->plans, &err);
+    enum glm_status status =
+        glm_plan_build(c->cluster, c->lane_i, c->target, &c->arena, &c->diags, &c->plans, &err);
     if (status != GLM_OK && c->diags.n_errors > n_errors)
         return print_diags(o, c, true);
     print_diags(o, c, false);
     return status == GLM_OK ? EXIT_DONE : fail(o, &err);
+}
+
+static int compile_spec(const struct common_options *o, const char *file, const struct buf *text,
+                        struct compiled *c)
+{
+    int rc = resolve(o, file, text, c);
+    return rc == EXIT_DONE ? build_plans(o, c) : rc;
 }
 
 /* A saved plan carries the spec's text, from which cluster and lane are resolved again; the plans
@@ -126,11 +139,12 @@ static int compile_spec(const struct common_options *o, const char *file, const 
 static int compile_saved(const struct common_options *o, const char *file, const struct buf *text,
                          struct compiled *c)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_plan **plans = NULL;
-    if (glm_saved_plan_read(buf_text(text), text->len, &c->arena, &c->saved, &plans, &err) != GLM_OK)
+    if (glm_saved_plan_read(buf_text(text), text->len, &c->arena, &c->saved, &plans, &err) !=
+        GLM_OK)
         return fail(o, &err);
-    struct buf spec = { 0 };
+    struct buf spec = {0};
     buf_str(&spec, c->saved->spec_text);
     struct common_options saved_options = *o;
     saved_options.lane = c->saved->lane;
@@ -149,20 +163,35 @@ static int compile_saved(const struct common_options *o, const char *file, const
     return EXIT_DONE;
 }
 
-int compile_lane(const struct common_options *o, const char *file, struct compiled *out)
+static int open_input(const struct common_options *o, const char *file, struct buf *text,
+                      struct compiled *out)
 {
-    *out = (struct compiled){ 0 };
+    struct glm_error err = {0};
+    *out = (struct compiled){0};
     arena_init(&out->arena, ARENA_LIMIT_BYTES);
     diag_list_init(&out->diags, &out->arena);
-    struct buf text = { 0 };
-    struct glm_error err = { 0 };
-    int rc;
-    if (read_input(file, &text, &err) != GLM_OK)
-        rc = fail(o, &err);
-    else if (is_saved_plan(&text))
-        rc = compile_saved(o, file, &text, out);
-    else
-        rc = compile_spec(o, file, &text, out);
+    return read_input(file, text, &err) == GLM_OK ? EXIT_DONE : fail(o, &err);
+}
+
+int resolve_spec(const struct common_options *o, const char *file, struct compiled *out)
+{
+    struct buf text = {0};
+    int rc = open_input(o, file, &text, out);
+    if (rc == EXIT_DONE)
+        rc = resolve(o, file, &text, out);
+    if (rc == EXIT_DONE)
+        print_diags(o, out, false);
+    buf_release(&text);
+    return rc;
+}
+
+int compile_lane(const struct common_options *o, const char *file, struct compiled *out)
+{
+    struct buf text = {0};
+    int rc = open_input(o, file, &text, out);
+    if (rc == EXIT_DONE)
+        rc = is_saved_plan(&text) ? compile_saved(o, file, &text, out)
+                                  : compile_spec(o, file, &text, out);
     buf_release(&text);
     return rc;
 }
@@ -186,7 +215,8 @@ enum glm_status lane_folder(const char *cluster, const char *lane, struct buf *o
     else if (home != NULL && *home != '\0')
         buf_printf(out, "%s/.local/state/glmctl", home);
     else
-        return glm_fail(err, GLM_EIO, "no state folder: GLM_STATE_DIR, XDG_STATE_HOME and HOME are not set");
+        return glm_fail(err, GLM_EIO,
+                        "no state folder: GLM_STATE_DIR, XDG_STATE_HOME and HOME are not set");
     buf_printf(out, "/%s/%s", cluster, lane);
     return out->failed ? glm_fail(err, GLM_ENOMEM, "out of memory") : GLM_OK;
 }

@@ -20,16 +20,25 @@ struct common_options {
     const char *color;
     const char *lane;
 };
-#define COMMON_OUTPUT_OPTION                                                                       \
-    { "output", 'o', OPT_ENUM, offsetof(struct common_options, output), "FORMAT", NULL,            \
-      "output format", output_values, 0, 0 }
-#define COMMON_COLOR_OPTION                                                                        \
-    { "color", 0, OPT_ENUM, offsetof(struct common_options, color), "WHEN", NULL,                  \
-      "colour diagnostics", color_values, 0, 0 }
-#define COMMON_LANE_OPTION                                                                         \
-    { "lane", 'l', OPT_STR, offsetof(struct common_options, lane), "NAME", "GLM_LANE",             \
-      "lane to work on; without it the default lane", NULL, 0, 0 }
-#define OPTIONS_END { NULL, 0, OPT_FLAG, 0, NULL, NULL, NULL, NULL, 0, 0 }
+#define COMMON_OUTPUT_OPTION                                                              \
+    {                                                                                     \
+        "output", 'o', OPT_ENUM, offsetof(struct common_options, output), "FORMAT", NULL, \
+            "output format", output_values, 0, 0                                          \
+    }
+#define COMMON_COLOR_OPTION                                                         \
+    {                                                                               \
+        "color", 0, OPT_ENUM, offsetof(struct common_options, color), "WHEN", NULL, \
+            "colour diagnostics", color_values, 0, 0                                \
+    }
+#define COMMON_LANE_OPTION                                                               \
+    {                                                                                    \
+        "lane", 'l', OPT_STR, offsetof(struct common_options, lane), "NAME", "GLM_LANE", \
+            "lane to work on; without it the default lane", NULL, 0, 0                   \
+    }
+#define OPTIONS_END                                        \
+    {                                                      \
+        NULL, 0, OPT_FLAG, 0, NULL, NULL, NULL, NULL, 0, 0 \
+    }
 
 bool wants_json(const struct common_options *o);
 bool wants_color(const struct common_options *o, FILE *stream);
@@ -57,6 +66,8 @@ struct compiled {
  * stderr (or, with -o json and an error, as JSON on stdout). Returns an exit status; on any but
  * EXIT_DONE the struct holds only what compiled_release frees. */
 int compile_lane(const struct common_options *o, const char *file, struct compiled *out);
+/* As far as cluster and lane: what commands about running things need. */
+int resolve_spec(const struct common_options *o, const char *file, struct compiled *out);
 void compiled_release(struct compiled *c);
 
 /* $GLM_STATE_DIR (default $XDG_STATE_HOME/glmctl, ~/.local/state/glmctl) + /CLUSTER/LANE. */

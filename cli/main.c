@@ -11,13 +11,16 @@ enum { MAX_OPTION_BYTES = 512, MAX_POSITIONAL = 16 };
 
 static void print_commands(FILE *stream)
 {
-    fputs("usage: glmctl COMMAND [options]\n\n"
-          "One YAML file declares machines, cables and lanes; glmctl plans it, applies it and looks\n"
-          "after what runs.\n\ncommands:\n",
-          stream);
+    fputs(
+        "usage: glmctl COMMAND [options]\n\n"
+        "One YAML file declares machines, cables and lanes; glmctl plans it, applies it and looks\n"
+        "after what runs.\n\ncommands:\n",
+        stream);
     for (const struct command *const *c = glm_commands; *c != NULL; c++)
         fprintf(stream, "  %-14s %s\n", (*c)->name, (*c)->summary);
-    fputs("\n`glmctl COMMAND --help` explains one; `glmctl explain FIELD` a field of the YAML file.\n", stream);
+    fputs("\n`glmctl COMMAND --help` explains one; `glmctl explain FIELD` a field of the YAML "
+          "file.\n",
+          stream);
 }
 
 /* The command named by one or two words of argv; *n_words is set. */
@@ -48,7 +51,7 @@ static int unknown_command(const char *name)
     for (const struct command *const *c = glm_commands; *c != NULL && n < 63; c++)
         names[n++] = (*c)->name;
     names[n] = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     glm_fail(&err, GLM_EINVAL, "glmctl has no command '%s'", name);
     const char *near = nearest_word(name, names);
     if (near != NULL)
@@ -63,12 +66,12 @@ static int run_command(const struct command *command, int argc, char *const *arg
     GLM_ASSERT(command->options_size <= sizeof options);
     GLM_ASSERT(command->n_positional_max < MAX_POSITIONAL);
     bool help;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (options_parse(command, argc, argv, options, positional, &help, &err) != GLM_OK)
         return fail_usage(command->name, &err);
     if (!help)
         return command->run(options, positional);
-    struct buf out = { 0 };
+    struct buf out = {0};
     options_help(command, &out);
     int rc = print_result(&out);
     buf_release(&out);
@@ -99,7 +102,7 @@ int main(int argc, char **argv)
         return unknown_command(argv[skip]);
     if (help) {
         static char ask_help[] = "--help";
-        char *ask[] = { ask_help, NULL };
+        char *ask[] = {ask_help, NULL};
         return run_command(command, 1, ask);
     }
     return run_command(command, argc - skip - n_words, argv + skip + n_words);

@@ -26,8 +26,9 @@ static enum glm_status set_value(const struct opt_def *o, const char *from, cons
         errno = 0;
         long long value = strtoll(text, &end, 10);
         if (*text == '\0' || *end != '\0' || errno != 0 || value < o->min || value > o->max)
-            return glm_fail(err, GLM_EINVAL, "'%s' wants a whole number from %lld to %lld, got '%s'",
-                            from, (long long)o->min, (long long)o->max, text);
+            return glm_fail(err, GLM_EINVAL,
+                            "'%s' wants a whole number from %lld to %lld, got '%s'", from,
+                            (long long)o->min, (long long)o->max, text);
         *(int64_t *)field(options, o) = value;
         return GLM_OK;
     }
@@ -38,8 +39,7 @@ static enum glm_status set_value(const struct opt_def *o, const char *from, cons
                 return GLM_OK;
             }
         }
-        enum glm_status status =
-            glm_fail(err, GLM_EINVAL, "'%s' does not know '%s'", from, text);
+        enum glm_status status = glm_fail(err, GLM_EINVAL, "'%s' does not know '%s'", from, text);
         const char *near = nearest_word(text, o->values);
         glm_error_hint(err, "did you mean '%s'?", near != NULL ? near : o->values[0]);
         return status;
@@ -138,7 +138,7 @@ enum glm_status options_parse(const struct command *c, int argc, char *const *ar
     enum glm_status status = take_environment(c, options, err);
     size_t n = 0;
     bool only_positional = false;
-    struct cursor at = { .argc = argc, .argv = argv };
+    struct cursor at = {.argc = argc, .argv = argv};
     for (; status == GLM_OK && at.i < argc; at.i++) {
         const char *argument = argv[at.i];
         if (!only_positional && strcmp(argument, "--") == 0) {
@@ -182,10 +182,10 @@ void options_help(const struct command *c, struct buf *out)
     if (c->options->name != NULL)
         buf_str(out, "\noptions:\n");
     for (const struct opt_def *o = c->options; o->name != NULL; o++) {
-        struct buf names = { 0 };
+        struct buf names = {0};
         option_names(o, &names);
-        buf_printf(out, "  %-30s %s%s", buf_text(&names), names.len > 30 ? "\n                                 " : "",
-                   o->help);
+        buf_printf(out, "  %-30s %s%s", buf_text(&names),
+                   names.len > 30 ? "\n                                 " : "", o->help);
         if (o->environment != NULL)
             buf_printf(out, " [$%s]", o->environment);
         buf_char(out, '\n');
@@ -202,7 +202,8 @@ void options_man(const struct command *c, struct buf *out)
         buf_printf(out, "Fl Fl %s", o->name);
         if (o->type != OPT_FLAG)
             buf_printf(out, " Ar %s", o->value_name);
-        buf_printf(out, "\n%c%s.\n", (char)(o->help[0] - (o->help[0] >= 'a' && o->help[0] <= 'z' ? 32 : 0)),
+        buf_printf(out, "\n%c%s.\n",
+                   (char)(o->help[0] - (o->help[0] >= 'a' && o->help[0] <= 'z' ? 32 : 0)),
                    o->help + 1);
         if (o->environment != NULL)
             buf_printf(out, "Environment:\n.Ev %s .\n", o->environment);

@@ -24,9 +24,9 @@ struct opt_def {
 };
 
 struct command {
-    const char *name;       /* "kernels dump" may have a space */
-    const char *arguments;  /* "CLUSTER" or "[RANK]", for the usage line */
-    const char *summary;    /* one line for `glmctl --help` */
+    const char *name;      /* "kernels dump" may have a space */
+    const char *arguments; /* "CLUSTER" or "[RANK]", for the usage line */
+    const char *summary;   /* one line for `glmctl --help` */
     const char *description;
     const struct opt_def *options; /* ends with a NULL name */
     size_t options_size;           /* bytes of the options struct */
@@ -36,8 +36,14 @@ struct command {
 };
 
 /* Exit statuses of the command line (docs: glmctl(1)). */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_CHANGES = 2, EXIT_UNHEALTHY = 3, EXIT_USAGE = 64,
-       EXIT_INTERRUPTED = 130 };
+enum {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_CHANGES = 2,
+    EXIT_UNHEALTHY = 3,
+    EXIT_USAGE = 64,
+    EXIT_INTERRUPTED = 130
+};
 
 /* Parses argv after the command's name into *options (zeroed first, then environment, then flags).
  * Errors: GLM_EINVAL with the nearest option as hint. *help is set by --help or -h. */

@@ -15,8 +15,9 @@ static void failed(struct glm_builder *b, enum glm_status st)
 
 static void out_of_memory(struct glm_builder *b)
 {
-    failed(b, glm_fail(b->err, GLM_ENOMEM, "cannot build the plan of rank %u: arena limit of %zu bytes",
-                       b->rank, b->arena->limit_bytes));
+    failed(b, glm_fail(b->err, GLM_ENOMEM,
+                       "cannot build the plan of rank %u: arena limit of %zu bytes", b->rank,
+                       b->arena->limit_bytes));
 }
 
 void *glm_list_add(struct glm_builder *b, struct glm_list *list, size_t size)
@@ -59,13 +60,14 @@ const char *glm_site_name(struct glm_builder *b, const struct glm_site *site, co
 
 struct glm_slice glm_slice_all(uint64_t n)
 {
-    return (struct glm_slice){ .first = 0, .take = n, .groups = 1, .stride = n };
+    return (struct glm_slice){.first = 0, .take = n, .groups = 1, .stride = n};
 }
 
 struct glm_slice glm_slice_share(struct glm_share share, uint64_t width)
 {
     uint64_t take = share.count * width;
-    return (struct glm_slice){ .first = share.first * width, .take = take, .groups = 1, .stride = take };
+    return (struct glm_slice){
+        .first = share.first * width, .take = take, .groups = 1, .stride = take};
 }
 
 /* ---- weights ---- */
@@ -146,7 +148,7 @@ const char *glm_build_vector(struct glm_builder *b, const struct glm_site *site,
                                 .name = name,
                                 .class = GLM_CLASS_OTHER,
                                 .form = form,
-                                .parts = { { tensor, 1, n, glm_slice_all(1), glm_slice_all(n) } },
+                                .parts = {{tensor, 1, n, glm_slice_all(1), glm_slice_all(n)}},
                             });
 }
 
@@ -193,7 +195,7 @@ const char *glm_build_buffer(struct glm_builder *b, const char *name, const char
         return name;
     }
     *GLM_ADD(b, buffers, struct glm_plan_buffer) =
-        (struct glm_plan_buffer){ .name = name, .dtype = dtype, .n_cols = n_cols, .per = per };
+        (struct glm_plan_buffer){.name = name, .dtype = dtype, .n_cols = n_cols, .per = per};
     return name;
 }
 
@@ -228,7 +230,7 @@ bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_ke
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params)
 {
-    struct glm_plan_kernel made = { .template_name = template_name };
+    struct glm_plan_kernel made = {.template_name = template_name};
     while (params[made.n_params].name)
         made.n_params++;
     made.params = ARENA_ARRAY(b->arena, made.n_params, struct glm_plan_param);
@@ -255,54 +257,60 @@ const char *glm_build_kernel(struct glm_builder *b, const char *base, const char
 
 /* ---- steps ---- */
 
-void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *const *args)
+static const char *argument(struct glm_builder *b, const struct glm_site *site, const char *value)
+{
+    if (value[0] != '@')
+        return value;
+    return glm_site_name(b, site, glm_text(b, "layers.{L}.%s", value + 1));
+}
+
+void glm_step_kernel(struct glm_builder *b, const struct glm_site *site, const char *kernel,
+                     const char *const *args)
 {
     struct glm_plan_step *s = GLM_ADD(b, steps, struct glm_plan_step);
-    *s = (struct glm_plan_step){ .kind = GLM_STEP_KERNEL, .name = kernel };
-    uint32_t n = 0;
-    while (args[2 * n])
-        n++;
-    GLM_ASSERT(n <= GLM_PLAN_MAX_ARGS);
-    s->args = ARENA_ARRAY(b->arena, n, struct glm_plan_arg);
+    *s = (struct glm_plan_step){.kind = GLM_STEP_KERNEL, .name = kernel};
+    s->args = ARENA_ARRAY(b->arena, GLM_PLAN_MAX_ARGS, struct glm_plan_arg);
     if (!s->args) {
         out_of_memory(b);
         return;
     }
-    s->n_args = n;
-    for (uint32_t i = 0; i < n; i++)
-        s->args[i] = (struct glm_plan_arg){ .name = args[2 * i], .value = args[2 * i + 1] };
+    for (uint32_t i = 0; args[i]; i += 2) {
+        GLM_ASSERT(s->n_args < GLM_PLAN_MAX_ARGS);
+        if (args[i + 1])
+            s->args[s->n_args++] =
+                (struct glm_plan_arg){.name = args[i], .value = argument(b, site, args[i + 1])};
+    }
 }
 
 void glm_step_sum(struct glm_builder *b, const char *from, const char *to)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_SUM, .from = from, .to = to };
+        (struct glm_plan_step){.kind = GLM_STEP_SUM, .from = from, .to = to};
 }
 
 void glm_step_gather(struct glm_builder *b, const char *from, const char *to)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_GATHER, .from = from, .to = to };
+        (struct glm_plan_step){.kind = GLM_STEP_GATHER, .from = from, .to = to};
 }
 
 void glm_step_block(struct glm_builder *b, const char *block, uint32_t layer)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_BLOCK, .name = block, .layer = layer };
+        (struct glm_plan_step){.kind = GLM_STEP_BLOCK, .name = block, .layer = layer};
 }
 
 void glm_step_mark(struct glm_builder *b, const char *mark)
 {
     *GLM_ADD(b, steps, struct glm_plan_step) =
-        (struct glm_plan_step){ .kind = GLM_STEP_MARK, .name = mark };
+        (struct glm_plan_step){.kind = GLM_STEP_MARK, .name = mark};
 }
 
 void glm_close_block(struct glm_builder *b, const char *name)
 {
-    *GLM_ADD(b, blocks, struct glm_plan_block) = (struct glm_plan_block){
-        .name = name, .steps = b->steps.items, .n_steps = b->steps.n
-    };
-    b->steps = (struct glm_list){ 0 };
+    *GLM_ADD(b, blocks, struct glm_plan_block) =
+        (struct glm_plan_block){.name = name, .steps = b->steps.items, .n_steps = b->steps.n};
+    b->steps = (struct glm_list){0};
 }
 
 static const char **copy_names(struct glm_builder *b, const char *const *names, uint32_t *n)
@@ -326,23 +334,37 @@ void glm_close_program(struct glm_builder *b, const char *name, const char *aren
 {
     struct glm_plan_program *p = GLM_ADD(b, programs, struct glm_plan_program);
     *p = (struct glm_plan_program){
-        .name = name, .arena = arena, .steps = b->steps.items, .n_steps = b->steps.n
-    };
+        .name = name, .arena = arena, .steps = b->steps.items, .n_steps = b->steps.n};
     p->inputs = copy_names(b, inputs, &p->n_inputs);
     p->outputs = copy_names(b, outputs, &p->n_outputs);
-    b->steps = (struct glm_list){ 0 };
+    b->steps = (struct glm_list){0};
 }
 
-void glm_step_matmul(struct glm_builder *b, const struct glm_matmul *mm)
+static const struct glm_plan_weight *built_weight(const struct glm_builder *b, const char *name)
 {
+    const struct glm_plan_weight *all = b->weights.items;
+    for (uint32_t i = 0; i < b->weights.n; i++) {
+        if (strcmp(all[i].name, name) == 0)
+            return &all[i];
+    }
+    GLM_BUG("a matmul names a weight that was not built");
+}
+
+void glm_step_matmul(struct glm_builder *b, const struct glm_site *site,
+                     const struct glm_matmul *mm)
+{
+    const struct glm_plan_weight *w = built_weight(b, argument(b, site, mm->w));
+    const char *name = mm->w[0] == '@' ? mm->w + 1 : mm->w;
     const char *kernel = glm_build_kernel(
         b, mm->kernel, "matmul",
-        GLM_PARAMS(GLM_INT("N", mm->n, mm->n_origin), GLM_INT("K", mm->k, mm->k_origin),
-                   GLM_WORD("FORM", mm->form, "lane.formats"),
-                   GLM_INT("X_STRIDE", mm->x_stride, "buffer x"),
-                   GLM_INT("Y_STRIDE", mm->y_stride, "buffer y"),
-                   GLM_WORD("OUT", mm->out, "buffer y"), GLM_WORD("ROWS", mm->rows, "program")));
-    glm_step_kernel(b, kernel, GLM_ARGS("x", mm->x, "w", mm->w, "y", mm->y));
+        GLM_PARAMS(GLM_INT("N", w->n_rows, glm_text(b, "rows of %s", name)),
+                   GLM_INT("K", w->n_cols, glm_text(b, "columns of %s", name)),
+                   GLM_WORD("FORM", w->form, glm_text(b, "form of %s", name)),
+                   GLM_INT("X_STRIDE", mm->x_stride ? mm->x_stride : w->n_cols, "buffer x"),
+                   GLM_INT("Y_STRIDE", mm->y_stride ? mm->y_stride : w->n_rows, "buffer y"),
+                   GLM_WORD("OUT", mm->out ? mm->out : "act", "buffer y"),
+                   GLM_WORD("ROWS", mm->rows ? mm->rows : "round", "program")));
+    glm_step_kernel(b, site, kernel, GLM_ARGS("x", mm->x, "w", mm->w, "y", mm->y));
 }
 
 const char *glm_exchanged(const struct glm_builder *b)

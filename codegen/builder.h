@@ -11,8 +11,14 @@
 enum { GLM_BUILD_MAX_PARTS = 8 };
 
 /* What a weight's bytes are counted as in the plan's memory table. */
-enum glm_weight_class { GLM_CLASS_EXPERTS, GLM_CLASS_DENSE, GLM_CLASS_HEAD, GLM_CLASS_EMBEDDING,
-                        GLM_CLASS_OTHER, GLM_N_CLASSES };
+enum glm_weight_class {
+    GLM_CLASS_EXPERTS,
+    GLM_CLASS_DENSE,
+    GLM_CLASS_HEAD,
+    GLM_CLASS_EMBEDDING,
+    GLM_CLASS_OTHER,
+    GLM_N_CLASSES
+};
 
 /* Layers whose block is the same on this rank. When the uneven unit rotates, layers of different
  * shares are different sites and every name of theirs carries the suffix; else it is "". */
@@ -72,7 +78,7 @@ struct glm_weight_def {
     const char *name;
     enum glm_weight_class class;
     const char *form;
-    uint32_t n_members; /* 0 means 1 */
+    uint32_t n_members;                             /* 0 means 1 */
     struct glm_part_def parts[GLM_BUILD_MAX_PARTS]; /* ends at the first without tensor */
 };
 /* Adds the weight "layers.{L}.NAME" with the site's suffix, or NAME; returns that name. */
@@ -99,12 +105,27 @@ const char *glm_build_buffer(struct glm_builder *b, const char *name, const char
 
 /* ---- kernels and steps ---- */
 
-#define GLM_INT(name_, value_, origin_)                                                            \
-    { .name = (name_), .value = (int64_t)(value_), .origin = (origin_) }
-#define GLM_WORD(name_, text_, origin_) { .name = (name_), .text = (text_), .origin = (origin_) }
-#define GLM_PARAMS(...)                                                                            \
-    (const struct glm_plan_param[]){ __VA_ARGS__, { .name = NULL } }
-#define GLM_ARGS(...) (const char *const[]){ __VA_ARGS__, NULL }
+#define GLM_INT(name_, value_, origin_)                                  \
+    {                                                                    \
+        .name = (name_), .value = (int64_t)(value_), .origin = (origin_) \
+    }
+#define GLM_WORD(name_, text_, origin_)                       \
+    {                                                         \
+        .name = (name_), .text = (text_), .origin = (origin_) \
+    }
+#define GLM_PARAMS(...)             \
+    (const struct glm_plan_param[]) \
+    {                               \
+        __VA_ARGS__,                \
+        {                           \
+            .name = NULL            \
+        }                           \
+    }
+#define GLM_ARGS(...)     \
+    (const char *const[]) \
+    {                     \
+        __VA_ARGS__, NULL \
+    }
 
 /* The shortest decimal that reads back as the value, with a point or an exponent. */
 const char *glm_float_text(struct glm_builder *b, double value);
@@ -113,8 +134,10 @@ const char *glm_float_text(struct glm_builder *b, double value);
  * equal shares run the same kernel. Returns its name in the plan. params end with a NULL name. */
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params);
-/* Steps of the open list. args: name, value pairs, NULL at the end. */
-void glm_step_kernel(struct glm_builder *b, const char *kernel, const char *const *args);
+/* Steps of the open list. args: name, value pairs, NULL at the end; a value "@NAME" means the
+ * site's "layers.{L}.NAME", a NULL value leaves the argument out. site may be NULL. */
+void glm_step_kernel(struct glm_builder *b, const struct glm_site *site, const char *kernel,
+                     const char *const *args);
 void glm_step_sum(struct glm_builder *b, const char *from, const char *to);
 void glm_step_gather(struct glm_builder *b, const char *from, const char *to);
 void glm_step_block(struct glm_builder *b, const char *block, uint32_t layer);
@@ -125,24 +148,24 @@ void glm_close_block(struct glm_builder *b, const char *name);
 void glm_close_program(struct glm_builder *b, const char *name, const char *arena,
                        const char *const *inputs, const char *const *outputs);
 
-/* y[rows, N] = x[rows, K] · W^T: kernel and step. Strides in elements. */
+/* y[rows, N] = x[rows, K] · W^T: kernel and step. Shape and form are the weight's. */
 struct glm_matmul {
-    const char *kernel; /* base name */
-    const char *x, *w, *y;
-    uint64_t n, k, x_stride, y_stride;
-    const char *form;
-    const char *out;  /* "act" or "f32" */
-    const char *rows; /* "round" or "out" */
-    const char *n_origin, *k_origin;
+    const char *kernel;          /* base name */
+    const char *x, *y;           /* buffers, with +COLUMN */
+    const char *w;               /* "NAME" or "@NAME" as in args */
+    uint64_t x_stride, y_stride; /* elements; 0: K and N */
+    const char *out;             /* "f32"; NULL: "act" */
+    const char *rows;            /* "out"; NULL: "round" */
 };
-void glm_step_matmul(struct glm_builder *b, const struct glm_matmul *mm);
+void glm_step_matmul(struct glm_builder *b, const struct glm_site *site,
+                     const struct glm_matmul *mm);
 /* Ends a block whose result is the rank's partial sum: the exchange, when there are peers. */
 void glm_step_exchange(struct glm_builder *b);
 /* The buffer the next hyper-connection site reads: "partial", or "summed" with peers. */
 const char *glm_exchanged(const struct glm_builder *b);
 
-/* Gate and up, SwiGLU, down of the tensors TENSORS.{gate,up,down}_proj from u into `to` (fp32), with
- * weights, buffers and kernels named PREFIX. */
+/* Gate and up, SwiGLU, down of the tensors TENSORS.{gate,up,down}_proj from u into `to` (fp32),
+ * with weights, buffers and kernels named PREFIX. */
 void glm_step_swiglu(struct glm_builder *b, const struct glm_site *site, const char *prefix,
                      const char *tensors, uint64_t width, struct glm_share share, const char *to);
 

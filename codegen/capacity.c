@@ -8,8 +8,22 @@
 #include <stdio.h>
 #include <string.h>
 
-enum part { PART_EXPERTS, PART_DENSE, PART_HEAD, PART_EMBEDDING, PART_OTHER, PART_POOL,
-            PART_STREAMS, PART_DECODE, PART_PREFILL, PART_SCRATCH, N_PARTS };
+/* Of a host rank whose node does not say: scratch hardly grows with them. */
+enum { ASSUMED_THREADS = 16 };
+
+enum part {
+    PART_EXPERTS,
+    PART_DENSE,
+    PART_HEAD,
+    PART_EMBEDDING,
+    PART_OTHER,
+    PART_POOL,
+    PART_STREAMS,
+    PART_DECODE,
+    PART_PREFILL,
+    PART_SCRATCH,
+    N_PARTS
+};
 
 static const char *const part_names[N_PARTS] = {
     [PART_EXPERTS] = "experts",
@@ -25,8 +39,8 @@ static const char *const part_names[N_PARTS] = {
 };
 
 static const enum part part_of_class[GLM_N_CLASSES] = {
-    [GLM_CLASS_EXPERTS] = PART_EXPERTS,     [GLM_CLASS_DENSE] = PART_DENSE,
-    [GLM_CLASS_HEAD] = PART_HEAD,           [GLM_CLASS_EMBEDDING] = PART_EMBEDDING,
+    [GLM_CLASS_EXPERTS] = PART_EXPERTS, [GLM_CLASS_DENSE] = PART_DENSE,
+    [GLM_CLASS_HEAD] = PART_HEAD,       [GLM_CLASS_EMBEDDING] = PART_EMBEDDING,
     [GLM_CLASS_OTHER] = PART_OTHER,
 };
 
@@ -35,8 +49,9 @@ static uint64_t extents_of(uint64_t n_tokens)
     return (n_tokens + GLM_PLAN_EXTENT - 1) / GLM_PLAN_EXTENT;
 }
 
-static enum glm_status measure(const struct glm_capacity_rank *r, const struct glm_manifest *manifests,
-                               uint32_t n_manifests, uint64_t parts[N_PARTS], struct glm_error *err)
+static enum glm_status measure(const struct glm_capacity_rank *r,
+                               const struct glm_manifest *manifests, uint32_t n_manifests,
+                               uint64_t parts[N_PARTS], struct glm_error *err)
 {
     const struct glm_plan *p = r->plan;
     memset(parts, 0, N_PARTS * sizeof parts[0]);
@@ -51,7 +66,9 @@ static enum glm_status measure(const struct glm_capacity_rank *r, const struct g
         parts[pool ? PART_POOL : PART_STREAMS] +=
             glm_plane_bytes(s, &p->limits) * (s->n_layers ? s->n_layers : 1);
     }
-    uint32_t threads = r->node->threads ? r->node->threads : 1;
+    uint32_t threads = r->node->device != GLM_DEVICE_CPU ? 1
+                       : r->node->threads                ? r->node->threads
+                                                         : ASSUMED_THREADS;
     enum glm_status st = glm_arena_bytes(p, 0, &parts[PART_DECODE], err);
     if (st == GLM_OK)
         st = glm_arena_bytes(p, 1, &parts[PART_PREFILL], err);
@@ -85,7 +102,7 @@ static enum glm_status too_large(const struct glm_lane *lane, const struct glm_c
                                  const uint64_t parts[N_PARTS], struct glm_error *err)
 {
     char largest[160] = "";
-    bool taken[N_PARTS] = { false };
+    bool taken[N_PARTS] = {false};
     for (int n = 0; n < 3; n++) {
         int best = -1;
         for (int i = 0; i < N_PARTS; i++) {
@@ -97,11 +114,12 @@ static enum glm_status too_large(const struct glm_lane *lane, const struct glm_c
         snprintf(largest + used, sizeof largest - used, "%s%s %.2f", n ? ", " : "",
                  part_names[best], gib(parts[best]));
     }
-    glm_fail(err, GLM_ECAPACITY,
-             "cannot fit rank %u of lane '%s' on node '%s': it needs %.2f GiB, the node has %.2f GiB "
-             "(%.2f less %.2f reserve); largest parts in GiB: %s",
-             r->plan->rank, lane->name, r->node->name, gib(sum(parts)), gib(room(r->node)),
-             gib(r->node->memory_bytes), gib(r->node->reserve_bytes), largest);
+    glm_fail(
+        err, GLM_ECAPACITY,
+        "cannot fit rank %u of lane '%s' on node '%s': it needs %.2f GiB, the node has %.2f GiB "
+        "(%.2f less %.2f reserve); largest parts in GiB: %s",
+        r->plan->rank, lane->name, r->node->name, gib(sum(parts)), gib(room(r->node)),
+        gib(r->node->memory_bytes), gib(r->node->reserve_bytes), largest);
     glm_error_hint(err, "name more ranks, or lower window, streams, pool_tokens or prefill_rows");
     return GLM_ECAPACITY;
 }
@@ -114,7 +132,7 @@ static enum glm_status set_memory(struct glm_plan *p, const uint64_t parts[N_PAR
         return glm_fail(err, GLM_ENOMEM, "cannot size a plan: out of memory");
     p->n_memory = N_PARTS;
     for (int i = 0; i < N_PARTS; i++)
-        p->memory[i] = (struct glm_plan_memory){ .part = part_names[i], .bytes = parts[i] };
+        p->memory[i] = (struct glm_plan_memory){.part = part_names[i], .bytes = parts[i]};
     return GLM_OK;
 }
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the plans of a lane fit their nodes, and how large the pool becomes. Private to codegen. */
+/* Whether the plans of a lane fit their nodes, and how large the pool becomes. Private to codegen.
+ */
 #ifndef GLM_CODEGEN_CAPACITY_H
 #define GLM_CODEGEN_CAPACITY_H
 
 #include "codegen/builder.h"
 
 struct glm_capacity_rank {
-    struct glm_plan *plan;               /* all but pool_tokens and memory[] */
+    struct glm_plan *plan;                /* all but pool_tokens and memory[] */
     const enum glm_weight_class *classes; /* of each weight */
     const struct glm_node *node;
 };

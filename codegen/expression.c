@@ -94,6 +94,7 @@ static double variable(struct parser *p, const char *name)
         {"R", "rows", p->context->R},    {"O", "outs", p->context->O},
         {"C", "context", p->context->C}, {"S", "streams", p->context->S},
         {"T", "threads", p->context->T}, {"U", "experts", p->context->U},
+        {"A", "act", p->context->A},
     };
     const struct glm_plan_param *param = find_param(p, name);
     if (param != NULL && param->text == NULL)

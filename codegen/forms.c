@@ -99,7 +99,7 @@ enum glm_status glm_form_layout(const char *form, uint64_t n_rows, uint64_t n_co
 enum glm_status glm_form_bytes(const char *form, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes,
                                struct glm_error *err)
 {
-    struct glm_form_layout layout;
+    struct glm_form_layout layout = {0};
     enum glm_status status = glm_form_layout(form, n_rows, n_cols, &layout, err);
     if (status == GLM_OK)
         *bytes = layout.total;

@@ -28,18 +28,19 @@ static bool layer_has(const struct glm_model *m, uint32_t layer, enum layer_kind
 }
 
 /* The shares a block of this kind depends on; the others are zero. */
-static struct glm_shares shares_of(const struct glm_builder *b, uint32_t layer, enum layer_kind kind)
+static struct glm_shares shares_of(const struct glm_builder *b, uint32_t layer,
+                                   enum layer_kind kind)
 {
     struct glm_shares all = glm_layer_shares(b->model, b->lane, b->rank, layer);
     switch (kind) {
     case KIND_KDA:
-        return (struct glm_shares){ .kda_heads = all.kda_heads };
+        return (struct glm_shares){.kda_heads = all.kda_heads};
     case KIND_DSA:
-        return (struct glm_shares){ .heads = all.heads };
+        return (struct glm_shares){.heads = all.heads};
     case KIND_DENSE:
-        return (struct glm_shares){ .dense = all.dense };
+        return (struct glm_shares){.dense = all.dense};
     case KIND_MOE:
-        return (struct glm_shares){ .expert = all.expert, .shared = all.shared };
+        return (struct glm_shares){.expert = all.expert, .shared = all.shared};
     }
     return all;
 }
@@ -68,7 +69,7 @@ static uint32_t find_sites(struct glm_builder *b, enum layer_kind kind,
         GLM_ASSERT(n_sites < GLM_MAX_RANKS);
         uint32_t *layers = ARENA_ARRAY(b->arena, m->n_layers, uint32_t);
         struct glm_site *site = &sites[n_sites++];
-        *site = (struct glm_site){ .suffix = "", .layers = layers, .shares = shares };
+        *site = (struct glm_site){.suffix = "", .layers = layers, .shares = shares};
         for (uint32_t l = layer; layers && l < m->n_layers; l++) {
             struct glm_shares other = shares_of(b, l, kind);
             if (layer_has(m, l, kind) && shares_equal(&other, &shares))
@@ -88,10 +89,10 @@ static void build_kind(struct glm_builder *b, enum layer_kind kind)
         void (*build)(struct glm_builder *b, const struct glm_site *site);
         bool is_attention;
     } kinds[] = {
-        [KIND_KDA] = { "kda", glm_graph_kda, true },
-        [KIND_DSA] = { "dsa", glm_graph_dsa, true },
-        [KIND_DENSE] = { "dense", glm_graph_dense, false },
-        [KIND_MOE] = { "moe", glm_graph_moe, false },
+        [KIND_KDA] = {"kda", glm_graph_kda, true},
+        [KIND_DSA] = {"dsa", glm_graph_dsa, true},
+        [KIND_DENSE] = {"dense", glm_graph_dense, false},
+        [KIND_MOE] = {"moe", glm_graph_moe, false},
     };
     struct glm_site sites[GLM_MAX_RANKS];
     uint32_t n_sites = find_sites(b, kind, sites);
@@ -114,7 +115,7 @@ static void forward_program(struct glm_builder *b, const char *name, const char 
     glm_steps_embed(b);
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
         const char *attention = m->attention[layer] == GLM_ATTENTION_KDA ? kda_block : "dsa";
-        const struct glm_site site = { .suffix = b->attention_suffix[layer] };
+        const struct glm_site site = {.suffix = b->attention_suffix[layer]};
         glm_step_block(b, layer == 0 ? "hc_first" : "hc_attn", layer);
         glm_step_block(b, glm_site_name(b, &site, attention), layer);
         glm_step_block(b, "hc_ffn", layer);
@@ -129,7 +130,7 @@ static void commit_program(struct glm_builder *b)
 {
     const struct glm_model *m = b->model;
     for (uint32_t layer = 0; layer < m->n_layers; layer++) {
-        const struct glm_site site = { .suffix = b->attention_suffix[layer] };
+        const struct glm_site site = {.suffix = b->attention_suffix[layer]};
         if (m->attention[layer] == GLM_ATTENTION_KDA)
             glm_step_block(b, glm_site_name(b, &site, "kda_commit"), layer);
     }
@@ -146,7 +147,7 @@ static void build_all(struct glm_builder *b)
     }
     for (uint32_t i = 0; i < b->model->n_layers; i++)
         layers[i] = i;
-    const struct glm_site all = { .suffix = "", .layers = layers, .n_layers = b->model->n_layers };
+    const struct glm_site all = {.suffix = "", .layers = layers, .n_layers = b->model->n_layers};
     glm_graph_embed(b);
     glm_graph_hc(b, &all);
     for (int kind = KIND_KDA; kind <= KIND_MOE; kind++)
@@ -173,10 +174,9 @@ static struct glm_plan_arena *build_arenas(struct glm_builder *b)
     uint32_t rows = decode_rows(b->lane);
     if (!arenas)
         return NULL;
-    arenas[0] = (struct glm_plan_arena){ .name = "decode", .n_rows = rows, .n_outs = rows };
-    arenas[1] = (struct glm_plan_arena){ .name = "prefill",
-                                         .n_rows = b->lane->prefill_rows,
-                                         .n_outs = PREFILL_OUTS };
+    arenas[0] = (struct glm_plan_arena){.name = "decode", .n_rows = rows, .n_outs = rows};
+    arenas[1] = (struct glm_plan_arena){
+        .name = "prefill", .n_rows = b->lane->prefill_rows, .n_outs = PREFILL_OUTS};
     return arenas;
 }
 
@@ -202,22 +202,29 @@ static enum glm_status build_rank(struct glm_builder *b, const char *target,
         .n_valid_ids = m->d_vocab,
         .end_ids = m->end_ids,
         .n_end_ids = m->n_end_ids,
-        .limits = { .n_streams = b->lane->n_streams,
-                    .n_slots = b->lane->n_streams + KEPT_STATES,
-                    .window_tokens = b->lane->window_tokens,
-                    .verify_rows = b->lane->verify_rows,
-                    .prefill_rows = b->lane->prefill_rows },
-        .weights = b->weights.items, .n_weights = b->weights.n,
-        .states = b->states.items, .n_states = b->states.n,
-        .arenas = arenas, .n_arenas = 2,
-        .buffers = b->buffers.items, .n_buffers = b->buffers.n,
-        .kernels = b->kernels.items, .n_kernels = b->kernels.n,
-        .blocks = b->blocks.items, .n_blocks = b->blocks.n,
-        .programs = b->programs.items, .n_programs = b->programs.n,
+        .limits = {.n_streams = b->lane->n_streams,
+                   .n_slots = b->lane->n_streams + KEPT_STATES,
+                   .window_tokens = b->lane->window_tokens,
+                   .verify_rows = b->lane->verify_rows,
+                   .prefill_rows = b->lane->prefill_rows},
+        .weights = b->weights.items,
+        .n_weights = b->weights.n,
+        .states = b->states.items,
+        .n_states = b->states.n,
+        .arenas = arenas,
+        .n_arenas = 2,
+        .buffers = b->buffers.items,
+        .n_buffers = b->buffers.n,
+        .kernels = b->kernels.items,
+        .n_kernels = b->kernels.n,
+        .blocks = b->blocks.items,
+        .n_blocks = b->blocks.n,
+        .programs = b->programs.items,
+        .n_programs = b->programs.n,
     };
-    *out = (struct glm_capacity_rank){ .plan = p,
-                                       .classes = b->classes.items,
-                                       .node = &b->cluster->nodes[b->lane->ranks[b->rank]] };
+    *out = (struct glm_capacity_rank){.plan = p,
+                                      .classes = b->classes.items,
+                                      .node = &b->cluster->nodes[b->lane->ranks[b->rank]]};
     return GLM_OK;
 }
 
@@ -235,10 +242,19 @@ static enum glm_status check_lane(const struct glm_cluster *c, const struct glm_
                  asked ? "exl3" : "bf16", stored ? "exl3" : "bf16");
         st = GLM_ESPEC;
     }
-    for (uint32_t i = 0; i < lane->n_drafters; i++)
-        diag_add(diags, DIAG_WARNING, lane->at, "lane.drafters-later", NULL,
-                 "lane '%s' names drafter '%s', which is not served yet: it is left out of the plan",
-                 lane->name, lane->drafters[i]);
+    if (lane->n_drafters > 0) {
+        const char *names = lane->drafters[0];
+        for (uint32_t i = 1; i < lane->n_drafters && names; i++)
+            names = arena_printf(diags->arena, "%s, %s", names, lane->drafters[i]);
+        diag_add(
+            diags, DIAG_WARNING, lane->at, "lane.drafters-later", NULL,
+            "lane '%s' names drafters (%s), which are not served yet: the plan leaves them out",
+            lane->name, names ? names : "");
+    }
+    if (lane->vision)
+        diag_add(diags, DIAG_WARNING, lane->at, "lane.vision-later", NULL,
+                 "lane '%s' wants vision, which is not served yet: the plan leaves the tower out",
+                 lane->name);
     return st;
 }
 
@@ -254,9 +270,14 @@ enum glm_status glm_plan_build(const struct glm_cluster *c, uint32_t lane_i, con
     if (!built)
         return glm_fail(err, GLM_ENOMEM, "cannot plan lane '%s': out of memory", lane->name);
     for (uint32_t rank = 0; rank < lane->n_ranks; rank++) {
-        struct glm_builder b = { .arena = arena, .err = err, .cluster = c, .lane = lane,
-                                 .checkpoint = c->checkpoint, .model = &c->checkpoint->model,
-                                 .rank = rank, .world = lane->n_ranks };
+        struct glm_builder b = {.arena = arena,
+                                .err = err,
+                                .cluster = c,
+                                .lane = lane,
+                                .checkpoint = c->checkpoint,
+                                .model = &c->checkpoint->model,
+                                .rank = rank,
+                                .world = lane->n_ranks};
         enum glm_status st = build_rank(&b, target, &ranks[rank]);
         if (st != GLM_OK)
             return st;

@@ -14,17 +14,17 @@ struct in_layout {
 
 static struct in_layout in_layout(const struct glm_model *m)
 {
-    struct in_layout p = { .ik = (uint64_t)m->d_q_rank + m->d_latent };
+    struct in_layout p = {.ik = (uint64_t)m->d_q_rank + m->d_latent};
     p.w = p.ik + m->d_index;
     p.n = p.w + m->n_index_heads;
     p.stride = (p.n + 15) / 16 * 16;
     return p;
 }
 
-static const char *const kv_words[] = { [GLM_KV_FP32] = "fp32", [GLM_KV_BF16] = "bf16",
-                                        [GLM_KV_FP8] = "fp8" };
-static const char *const kv_dtypes[] = { [GLM_KV_FP32] = "f32", [GLM_KV_BF16] = "bf16",
-                                         [GLM_KV_FP8] = "fp8" };
+static const char *const kv_words[] = {
+    [GLM_KV_FP32] = "fp32", [GLM_KV_BF16] = "bf16", [GLM_KV_FP8] = "fp8"};
+static const char *const kv_dtypes[] = {
+    [GLM_KV_FP32] = "f32", [GLM_KV_BF16] = "bf16", [GLM_KV_FP8] = "fp8"};
 
 /* A cache row of n values: fp8 rows carry a scale and pad to 16 bytes (formats.md 6.2). */
 static uint64_t kv_row_bytes(enum glm_kv_form kv, uint64_t n)
@@ -37,7 +37,7 @@ static void dsa_matrix(struct glm_builder *b, const struct glm_site *site, const
 {
     glm_build_weight(b, site,
                      &(struct glm_weight_def){
-                         .name = name, .class = GLM_CLASS_DENSE, .form = form, .parts = { part } });
+                         .name = name, .class = GLM_CLASS_DENSE, .form = form, .parts = {part}});
 }
 
 static void dsa_weights(struct glm_builder *b, const struct glm_site *site)
@@ -50,42 +50,43 @@ static void dsa_weights(struct glm_builder *b, const struct glm_site *site)
     uint64_t hv = (uint64_t)m->n_heads * m->d_v, hi = (uint64_t)m->n_index_heads * di;
     struct glm_slice in = glm_slice_all(hidden);
     /* kv_b: a head owns d_qk key rows, then d_v value rows. */
-    struct glm_slice keys = { .first = (uint64_t)heads.first * (m->d_qk + m->d_v), .take = m->d_qk,
-                              .groups = heads.count, .stride = (uint64_t)m->d_qk + m->d_v };
+    struct glm_slice keys = {.first = (uint64_t)heads.first * (m->d_qk + m->d_v),
+                             .take = m->d_qk,
+                             .groups = heads.count,
+                             .stride = (uint64_t)m->d_qk + m->d_v};
     struct glm_slice values = keys;
     values.first += m->d_qk;
     values.take = m->d_v;
 
-    glm_build_weight(b, site,
-                     &(struct glm_weight_def){
-                         .name = "dsa.in",
-                         .class = GLM_CLASS_DENSE,
-                         .form = glm_build_form(dense, hidden, 0),
-                         .parts = { { "self_attn.q_a_proj.weight", q, hidden, glm_slice_all(q), in },
-                                    { "self_attn.kv_a_proj_with_mqa.weight", c, hidden,
-                                      glm_slice_all(c), in },
-                                    { "self_attn.indexer.wk.weight", di, hidden, glm_slice_all(di),
-                                      in },
-                                    { "self_attn.indexer.weights_proj.weight", m->n_index_heads,
-                                      hidden, glm_slice_all(m->n_index_heads), in } },
-                     });
+    glm_build_weight(
+        b, site,
+        &(struct glm_weight_def){
+            .name = "dsa.in",
+            .class = GLM_CLASS_DENSE,
+            .form = glm_build_form(dense, hidden, 0),
+            .parts = {{"self_attn.q_a_proj.weight", q, hidden, glm_slice_all(q), in},
+                      {"self_attn.kv_a_proj_with_mqa.weight", c, hidden, glm_slice_all(c), in},
+                      {"self_attn.indexer.wk.weight", di, hidden, glm_slice_all(di), in},
+                      {"self_attn.indexer.weights_proj.weight", m->n_index_heads, hidden,
+                       glm_slice_all(m->n_index_heads), in}},
+        });
     dsa_matrix(b, site, "dsa.gate", "bf16",
-               (struct glm_part_def){ "self_attn.indexer.index_kpool_compress_gate", di, hidden,
-                                      glm_slice_all(di), in });
+               (struct glm_part_def){"self_attn.indexer.index_kpool_compress_gate", di, hidden,
+                                     glm_slice_all(di), in});
     dsa_matrix(b, site, "dsa.q_b", glm_build_form(dense, q, 0),
-               (struct glm_part_def){ "self_attn.q_b_proj.weight", qk, q,
-                                      glm_slice_share(heads, m->d_qk), glm_slice_all(q) });
+               (struct glm_part_def){"self_attn.q_b_proj.weight", qk, q,
+                                     glm_slice_share(heads, m->d_qk), glm_slice_all(q)});
     dsa_matrix(b, site, "dsa.wq_b", glm_build_form(dense, q, 0),
-               (struct glm_part_def){ "self_attn.indexer.wq_b.weight", hi, q, glm_slice_all(hi),
-                                      glm_slice_all(q) });
+               (struct glm_part_def){"self_attn.indexer.wq_b.weight", hi, q, glm_slice_all(hi),
+                                     glm_slice_all(q)});
     dsa_matrix(b, site, "dsa.absorb", "bf16_t",
-               (struct glm_part_def){ "self_attn.kv_b_proj.weight", kv, c, keys, glm_slice_all(c) });
-    dsa_matrix(b, site, "dsa.expand", "bf16",
-               (struct glm_part_def){ "self_attn.kv_b_proj.weight", kv, c, values,
-                                      glm_slice_all(c) });
+               (struct glm_part_def){"self_attn.kv_b_proj.weight", kv, c, keys, glm_slice_all(c)});
+    dsa_matrix(
+        b, site, "dsa.expand", "bf16",
+        (struct glm_part_def){"self_attn.kv_b_proj.weight", kv, c, values, glm_slice_all(c)});
     dsa_matrix(b, site, "dsa.o", glm_build_form(dense, hv, m->d_v),
-               (struct glm_part_def){ "self_attn.o_proj.weight", hidden, hv, in,
-                                      glm_slice_share(heads, m->d_v) });
+               (struct glm_part_def){"self_attn.o_proj.weight", hidden, hv, in,
+                                     glm_slice_share(heads, m->d_v)});
     glm_build_vector(b, site, "dsa.q_norm", "self_attn.q_a_layernorm.weight", "bf16", q);
     glm_build_vector(b, site, "dsa.kv_norm", "self_attn.kv_a_layernorm.weight", "bf16", c);
     glm_build_vector(b, site, "dsa.k_norm", "self_attn.indexer.k_norm.weight", "bf16", di);
@@ -95,8 +96,8 @@ static void dsa_weights(struct glm_builder *b, const struct glm_site *site)
                          .name = "dsa.ape",
                          .class = GLM_CLASS_OTHER,
                          .form = "bf16",
-                         .parts = { { "self_attn.indexer.index_kpool_compress_ape", m->n_index_pool,
-                                      di, glm_slice_all(m->n_index_pool), glm_slice_all(di) } },
+                         .parts = {{"self_attn.indexer.index_kpool_compress_ape", m->n_index_pool,
+                                    di, glm_slice_all(m->n_index_pool), glm_slice_all(di)}},
                      });
 }
 
@@ -140,119 +141,105 @@ static uint32_t dsa_states(struct glm_builder *b, const struct glm_site *site)
     return ring;
 }
 
-/* Projections of the block's input, cache rows, the selection. */
-static void select_steps(struct glm_builder *b, const struct glm_site *site, uint32_t ring)
+/* Projections of the block's input; norms, and the rows of the three caches. */
+static void prepare_steps(struct glm_builder *b, const struct glm_site *site, uint32_t ring)
 {
     const struct glm_model *m = b->model;
-    enum glm_matrix_form dense = b->lane->formats.dense;
-    const char *kv = kv_words[b->lane->formats.kv];
     struct in_layout in = in_layout(m);
-    uint32_t pool = m->n_index_pool;
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.dsa.in", .x = "u", .x_stride = m->d_hidden, .k = m->d_hidden,
-        .w = glm_site_name(b, site, "layers.{L}.dsa.in"), .y = "dsa.in", .y_stride = in.stride,
-        .n = in.n, .form = glm_build_form(dense, m->d_hidden, 0), .out = "act", .rows = "round",
-        .n_origin = "model.d_q_rank + d_latent + d_index + n_index_heads",
-        .k_origin = "model.d_hidden" });
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.dsa.gate", .x = "u", .x_stride = m->d_hidden, .k = m->d_hidden,
-        .w = glm_site_name(b, site, "layers.{L}.dsa.gate"), .y = "dsa.ig", .y_stride = m->d_index,
-        .n = m->d_index, .form = "bf16", .out = "act", .rows = "round",
-        .n_origin = "model.d_index", .k_origin = "model.d_hidden" });
+    const char *ik = glm_text(b, "dsa.in+%lu", (unsigned long)in.ik);
     const char *prepare = glm_build_kernel(
         b, "dsa_prepare", "dsa_prepare",
         GLM_PARAMS(GLM_INT("Q", m->d_q_rank, "model.d_q_rank"),
                    GLM_INT("C", m->d_latent, "model.d_latent"),
                    GLM_INT("D", m->d_index, "model.d_index"),
-                   GLM_INT("POOL", pool, "model.n_index_pool"),
-                   GLM_INT("RING", ring, "state dsa.keys"), GLM_WORD("KV", kv, "lane.formats.kv"),
+                   GLM_INT("POOL", m->n_index_pool, "model.n_index_pool"),
+                   GLM_INT("RING", ring, "state dsa.keys"),
+                   GLM_WORD("KV", kv_words[b->lane->formats.kv], "lane.formats.kv"),
                    GLM_INT("QKV_STRIDE", in.stride, "buffer dsa.in"),
                    GLM_INT("IK_STRIDE", in.stride, "buffer dsa.in"),
                    GLM_INT("IG_STRIDE", m->d_index, "buffer dsa.ig"),
                    GLM_WORD("NORM_EPS", glm_float_text(b, m->norm_eps), "model.norm_eps"),
                    GLM_WORD("K_EPS", "1e-06", "reference model.md d.6")));
-    glm_step_kernel(b, prepare,
-                    GLM_ARGS("qkv", "dsa.in", "ik", glm_text(b, "dsa.in+%lu", (unsigned long)in.ik),
-                             "ig", "dsa.ig",
-                             "q_norm", glm_site_name(b, site, "layers.{L}.dsa.q_norm"),
-                             "kv_norm", glm_site_name(b, site, "layers.{L}.dsa.kv_norm"),
-                             "k_norm", glm_site_name(b, site, "layers.{L}.dsa.k_norm"),
-                             "k_bias", glm_site_name(b, site, "layers.{L}.dsa.k_bias"),
-                             "ape", glm_site_name(b, site, "layers.{L}.dsa.ape"),
-                             "latent", glm_site_name(b, site, "layers.{L}.dsa.latent"),
-                             "keys", glm_site_name(b, site, "layers.{L}.dsa.keys"),
-                             "pooled", glm_site_name(b, site, "layers.{L}.dsa.pooled"),
-                             "ikn", "dsa.ikn", "qr", "dsa.qr"));
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.dsa.wq_b", .x = "dsa.qr", .x_stride = m->d_q_rank, .k = m->d_q_rank,
-        .w = glm_site_name(b, site, "layers.{L}.dsa.wq_b"), .y = "dsa.iq",
-        .y_stride = (uint64_t)m->n_index_heads * m->d_index,
-        .n = (uint64_t)m->n_index_heads * m->d_index, .form = glm_build_form(dense, m->d_q_rank, 0),
-        .out = "act", .rows = "round", .n_origin = "model.n_index_heads x d_index",
-        .k_origin = "model.d_q_rank" });
+    glm_step_matmul(
+        b, site,
+        &(struct glm_matmul){
+            .kernel = "mm.dsa.in", .x = "u", .w = "@dsa.in", .y = "dsa.in", .y_stride = in.stride});
+    glm_step_matmul(
+        b, site,
+        &(struct glm_matmul){.kernel = "mm.dsa.gate", .x = "u", .w = "@dsa.gate", .y = "dsa.ig"});
+    glm_step_kernel(b, site, prepare,
+                    GLM_ARGS("qkv", "dsa.in", "ik", ik, "ig", "dsa.ig", "q_norm", "@dsa.q_norm",
+                             "kv_norm", "@dsa.kv_norm", "k_norm", "@dsa.k_norm", "k_bias",
+                             "@dsa.k_bias", "ape", "@dsa.ape", "latent", "@dsa.latent", "keys",
+                             "@dsa.keys", "pooled", "@dsa.pooled", "ikn", "dsa.ikn", "qr",
+                             "dsa.qr"));
+}
+
+static uint32_t topk_pools(const struct glm_model *m)
+{
+    return m->n_index_topk_tokens / m->n_index_pool;
+}
+
+/* The indexer's query and the pools it selects. */
+static void select_steps(struct glm_builder *b, const struct glm_site *site)
+{
+    const struct glm_model *m = b->model;
+    struct in_layout in = in_layout(m);
+    uint32_t pool = m->n_index_pool;
     const char *select = glm_build_kernel(
         b, "dsa_select", "dsa_select",
         GLM_PARAMS(GLM_INT("H", m->n_index_heads, "model.n_index_heads"),
                    GLM_INT("D", m->d_index, "model.d_index"),
                    GLM_INT("POOL", pool, "model.n_index_pool"),
-                   GLM_INT("TOPK", m->n_index_topk_tokens / pool,
-                           "model.n_index_topk_tokens / n_index_pool"),
+                   GLM_INT("TOPK", topk_pools(m), "model.n_index_topk_tokens / n_index_pool"),
                    GLM_INT("MAXPOOLS", (b->lane->window_tokens + pool - 1) / pool,
                            "lane.window / model.n_index_pool"),
-                   GLM_WORD("KV", kv, "lane.formats.kv"),
+                   GLM_WORD("KV", kv_words[b->lane->formats.kv], "lane.formats.kv"),
                    GLM_INT("W_STRIDE", in.stride, "buffer dsa.in")));
-    glm_step_kernel(b, select,
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){
+                        .kernel = "mm.dsa.wq_b", .x = "dsa.qr", .w = "@dsa.wq_b", .y = "dsa.iq"});
+    glm_step_kernel(b, site, select,
                     GLM_ARGS("iq", "dsa.iq", "w", glm_text(b, "dsa.in+%lu", (unsigned long)in.w),
-                             "pooled", glm_site_name(b, site, "layers.{L}.dsa.pooled"), "sel",
-                             "dsa.sel"));
+                             "pooled", "@dsa.pooled", "sel", "dsa.sel"));
 }
 
 /* Queries into latent space, attention there, values out of it, the output projection. */
 static void attend_steps(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
-    enum glm_matrix_form dense = b->lane->formats.dense;
-    uint64_t h = site->shares.heads.count, c = m->d_latent, hq = h * m->d_qk, hv = h * m->d_v;
+    uint64_t h = site->shares.heads.count, c = m->d_latent;
     const char *heads = "rank's attention heads";
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.dsa.q_b", .x = "dsa.qr", .x_stride = m->d_q_rank, .k = m->d_q_rank,
-        .w = glm_site_name(b, site, "layers.{L}.dsa.q_b"), .y = "dsa.q", .y_stride = hq, .n = hq,
-        .form = glm_build_form(dense, m->d_q_rank, 0), .out = "act", .rows = "round",
-        .n_origin = "rank's attention heads x d_qk", .k_origin = "model.d_q_rank" });
-    const char *absorb = glm_build_kernel(
-        b, "dsa_absorb", "head_matmul",
-        GLM_PARAMS(GLM_INT("H", h, heads), GLM_INT("N", c, "model.d_latent"),
-                   GLM_INT("K", m->d_qk, "model.d_qk"), GLM_INT("X_STRIDE", hq, "buffer dsa.q"),
-                   GLM_INT("Y_STRIDE", h * c, "buffer dsa.ql")));
-    glm_step_kernel(b, absorb,
-                    GLM_ARGS("x", "dsa.q", "w", glm_site_name(b, site, "layers.{L}.dsa.absorb"),
-                             "y", "dsa.ql"));
+    const char *absorb =
+        glm_build_kernel(b, "dsa_absorb", "head_matmul",
+                         GLM_PARAMS(GLM_INT("H", h, heads), GLM_INT("N", c, "model.d_latent"),
+                                    GLM_INT("K", m->d_qk, "model.d_qk"),
+                                    GLM_INT("X_STRIDE", h * m->d_qk, "buffer dsa.q"),
+                                    GLM_INT("Y_STRIDE", h * c, "buffer dsa.ql")));
     const char *attend = glm_build_kernel(
         b, "mla_attend", "mla_attend",
         GLM_PARAMS(GLM_INT("H", h, heads), GLM_INT("C", c, "model.d_latent"),
                    GLM_INT("POOL", m->n_index_pool, "model.n_index_pool"),
-                   GLM_INT("TOPK", m->n_index_topk_tokens / m->n_index_pool,
-                           "model.n_index_topk_tokens / n_index_pool"),
+                   GLM_INT("TOPK", topk_pools(m), "model.n_index_topk_tokens / n_index_pool"),
                    GLM_WORD("KV", kv_words[b->lane->formats.kv], "lane.formats.kv"),
                    GLM_WORD("SCALE", glm_float_text(b, 1 / sqrt(m->d_qk)), "model.d_qk ^ -1/2")));
-    glm_step_kernel(b, attend,
-                    GLM_ARGS("q", "dsa.ql", "latent",
-                             glm_site_name(b, site, "layers.{L}.dsa.latent"), "sel", "dsa.sel",
-                             "out", "dsa.ol"));
     const char *expand = glm_build_kernel(
         b, "dsa_expand", "head_matmul",
         GLM_PARAMS(GLM_INT("H", h, heads), GLM_INT("N", m->d_v, "model.d_v"),
                    GLM_INT("K", c, "model.d_latent"), GLM_INT("X_STRIDE", h * c, "buffer dsa.ol"),
-                   GLM_INT("Y_STRIDE", hv, "buffer dsa.v")));
-    glm_step_kernel(b, expand,
-                    GLM_ARGS("x", "dsa.ol", "w", glm_site_name(b, site, "layers.{L}.dsa.expand"),
-                             "y", "dsa.v"));
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.dsa.o", .x = "dsa.v", .x_stride = hv, .k = hv,
-        .w = glm_site_name(b, site, "layers.{L}.dsa.o"), .y = "partial", .y_stride = m->d_hidden,
-        .n = m->d_hidden, .form = glm_build_form(dense, (uint64_t)m->n_heads * m->d_v, m->d_v),
-        .out = "f32", .rows = "round", .n_origin = "model.d_hidden",
-        .k_origin = "rank's attention heads x d_v" });
+                   GLM_INT("Y_STRIDE", h * m->d_v, "buffer dsa.v")));
+    glm_step_matmul(
+        b, site,
+        &(struct glm_matmul){.kernel = "mm.dsa.q_b", .x = "dsa.qr", .w = "@dsa.q_b", .y = "dsa.q"});
+    glm_step_kernel(b, site, absorb, GLM_ARGS("x", "dsa.q", "w", "@dsa.absorb", "y", "dsa.ql"));
+    glm_step_kernel(
+        b, site, attend,
+        GLM_ARGS("q", "dsa.ql", "latent", "@dsa.latent", "sel", "dsa.sel", "out", "dsa.ol"));
+    glm_step_kernel(b, site, expand, GLM_ARGS("x", "dsa.ol", "w", "@dsa.expand", "y", "dsa.v"));
+    glm_step_matmul(
+        b, site,
+        &(struct glm_matmul){
+            .kernel = "mm.dsa.o", .x = "dsa.v", .w = "@dsa.o", .y = "partial", .out = "f32"});
     glm_step_exchange(b);
 }
 
@@ -267,12 +254,13 @@ void glm_graph_dsa(struct glm_builder *b, const struct glm_site *site)
     glm_build_buffer(b, "dsa.ikn", "act", m->d_index, GLM_PER_ROW);
     glm_build_buffer(b, "dsa.qr", "act", m->d_q_rank, GLM_PER_ROW);
     glm_build_buffer(b, "dsa.iq", "act", (uint64_t)m->n_index_heads * m->d_index, GLM_PER_ROW);
-    glm_build_buffer(b, "dsa.sel", "i32", 1 + m->n_index_topk_tokens / m->n_index_pool, GLM_PER_ROW);
+    glm_build_buffer(b, "dsa.sel", "i32", 1 + topk_pools(m), GLM_PER_ROW);
     glm_build_buffer(b, "dsa.q", "act", h * m->d_qk, GLM_PER_ROW);
     glm_build_buffer(b, "dsa.ql", "act", h * m->d_latent, GLM_PER_ROW);
     glm_build_buffer(b, "dsa.ol", "act", h * m->d_latent, GLM_PER_ROW);
     glm_build_buffer(b, "dsa.v", "act", h * m->d_v, GLM_PER_ROW);
-    select_steps(b, site, ring);
+    prepare_steps(b, site, ring);
+    select_steps(b, site);
     attend_steps(b, site);
     glm_close_block(b, glm_site_name(b, site, "dsa"));
 }

@@ -7,15 +7,15 @@
 void glm_graph_embed(struct glm_builder *b)
 {
     const struct glm_model *m = b->model;
-    glm_build_weight(b, NULL,
-                     &(struct glm_weight_def){
-                         .name = "embed",
-                         .class = GLM_CLASS_EMBEDDING,
-                         .form = "bf16",
-                         .parts = { { "model.language_model.embed_tokens.weight", m->d_vocab,
-                                      m->d_hidden, glm_slice_all(m->d_vocab),
-                                      glm_slice_all(m->d_hidden) } },
-                     });
+    glm_build_weight(
+        b, NULL,
+        &(struct glm_weight_def){
+            .name = "embed",
+            .class = GLM_CLASS_EMBEDDING,
+            .form = "bf16",
+            .parts = {{"model.language_model.embed_tokens.weight", m->d_vocab, m->d_hidden,
+                       glm_slice_all(m->d_vocab), glm_slice_all(m->d_hidden)}},
+        });
     glm_build_buffer(b, "x", "act", (uint64_t)m->n_streams_hc * m->d_hidden, GLM_PER_ROW);
     glm_build_buffer(b, "u", "act", m->d_hidden, GLM_PER_ROW);
     glm_build_buffer(b, "partial", "f32", m->d_hidden, GLM_PER_ROW);
@@ -29,5 +29,5 @@ void glm_graph_embed(struct glm_builder *b)
 
 void glm_steps_embed(struct glm_builder *b)
 {
-    glm_step_kernel(b, "embed", GLM_ARGS("table", "embed", "override", "-", "x", "x"));
+    glm_step_kernel(b, NULL, "embed", GLM_ARGS("table", "embed", "override", "-", "x", "x"));
 }

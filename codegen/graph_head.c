@@ -23,8 +23,8 @@ void glm_graph_head(struct glm_builder *b)
                          .name = "head",
                          .class = GLM_CLASS_HEAD,
                          .form = head_form(b),
-                         .parts = { { "lm_head.weight", m->d_vocab, m->d_hidden,
-                                      glm_slice_share(vocab, 1), glm_slice_all(m->d_hidden) } },
+                         .parts = {{"lm_head.weight", m->d_vocab, m->d_hidden,
+                                    glm_slice_share(vocab, 1), glm_slice_all(m->d_hidden)}},
                      });
     glm_build_buffer(b, "hidden", "act", m->d_hidden, GLM_PER_ROW);
     glm_build_buffer(b, "picked", "act", m->d_hidden, GLM_PER_OUT);
@@ -34,22 +34,24 @@ void glm_graph_head(struct glm_builder *b)
 void glm_steps_head(struct glm_builder *b)
 {
     const struct glm_model *m = b->model;
-    struct glm_share vocab = vocab_share(b);
     const char *final = glm_build_kernel(
         b, "hc_final", "hc_final",
         GLM_PARAMS(GLM_INT("D", m->d_hidden, "model.d_hidden"),
                    GLM_INT("S", m->n_streams_hc, "model.n_streams_hc"),
                    GLM_WORD("NORM_EPS", glm_float_text(b, m->norm_eps), "model.norm_eps")));
-    glm_step_kernel(b, final,
-                    GLM_ARGS("y", glm_exchanged(b), "mix", "mix", "x", "x", "norm", "norm", "out",
-                             "hidden"));
+    glm_step_kernel(
+        b, NULL, final,
+        GLM_ARGS("y", glm_exchanged(b), "mix", "mix", "x", "x", "norm", "norm", "out", "hidden"));
     glm_step_mark(b, "hidden");
     const char *pick = glm_build_kernel(b, "pick_rows", "pick_rows",
                                         GLM_PARAMS(GLM_INT("D", m->d_hidden, "model.d_hidden")));
-    glm_step_kernel(b, pick, GLM_ARGS("x", "hidden", "y", "picked"));
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.head", .x = "picked", .x_stride = m->d_hidden, .k = m->d_hidden, .w = "head",
-        .y = "logits", .y_stride = vocab.count, .n = vocab.count, .form = head_form(b),
-        .out = "f32", .rows = "out", .n_origin = "rank's vocabulary", .k_origin = "model.d_hidden" });
+    glm_step_kernel(b, NULL, pick, GLM_ARGS("x", "hidden", "y", "picked"));
+    glm_step_matmul(b, NULL,
+                    &(struct glm_matmul){.kernel = "mm.head",
+                                         .x = "picked",
+                                         .w = "head",
+                                         .y = "logits",
+                                         .out = "f32",
+                                         .rows = "out"});
     glm_step_mark(b, "logits");
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* KDA: a gated delta rule over a fixed state per head (model.md d.4). Cut by heads; f_a and g_a are
  * replicated. Per stream: the state [H, D key, D value] in fp32, twice, so that a round writes
- * beside the committed one, and a ring of the convolution's inputs. With several verify rows a round
- * also records what each row did to the state, and commit replays the rows that are kept. */
+ * beside the committed one, and a ring of the convolution's inputs. With several verify rows a
+ * round also records what each row did to the state, and commit replays the rows that are kept. */
 #include "codegen/builder.h"
 
 /* Columns of proj: q | k | v | f_a | g_a | b, rows padded to whole vectors of 16. */
@@ -13,7 +13,7 @@ struct proj {
 
 static struct proj proj_layout(const struct glm_model *m, const struct glm_site *site)
 {
-    struct proj p = { .n_head_cols = (uint64_t)site->shares.kda_heads.count * m->d_kda_head };
+    struct proj p = {.n_head_cols = (uint64_t)site->shares.kda_heads.count * m->d_kda_head};
     p.f_a = 3 * p.n_head_cols;
     p.g_a = p.f_a + m->d_kda_head;
     p.b = p.g_a + m->d_kda_head;
@@ -26,7 +26,8 @@ static void kda_weights(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
     struct glm_share heads = site->shares.kda_heads;
-    uint64_t d = m->d_kda_head, hd = m->n_kda_heads * d, hidden = m->d_hidden, taps = m->n_conv_taps;
+    uint64_t d = m->d_kda_head, hd = m->n_kda_heads * d, hidden = m->d_hidden,
+             taps = m->n_conv_taps;
     struct glm_slice mine = glm_slice_share(heads, d), low = glm_slice_all(d),
                      in = glm_slice_all(hidden);
     enum glm_matrix_form dense = b->lane->formats.dense;
@@ -35,54 +36,52 @@ static void kda_weights(struct glm_builder *b, const struct glm_site *site)
                          .name = "kda.in",
                          .class = GLM_CLASS_DENSE,
                          .form = glm_build_form(dense, hidden, 0),
-                         .parts = { { "self_attn.q_proj.weight", hd, hidden, mine, in },
-                                    { "self_attn.k_proj.weight", hd, hidden, mine, in },
-                                    { "self_attn.v_proj.weight", hd, hidden, mine, in },
-                                    { "self_attn.f_a_proj.weight", d, hidden, low, in },
-                                    { "self_attn.g_a_proj.weight", d, hidden, low, in },
-                                    { "self_attn.b_proj.weight", m->n_kda_heads, hidden,
-                                      glm_slice_share(heads, 1), in } },
+                         .parts = {{"self_attn.q_proj.weight", hd, hidden, mine, in},
+                                   {"self_attn.k_proj.weight", hd, hidden, mine, in},
+                                   {"self_attn.v_proj.weight", hd, hidden, mine, in},
+                                   {"self_attn.f_a_proj.weight", d, hidden, low, in},
+                                   {"self_attn.g_a_proj.weight", d, hidden, low, in},
+                                   {"self_attn.b_proj.weight", m->n_kda_heads, hidden,
+                                    glm_slice_share(heads, 1), in}},
                      });
     glm_build_weight(b, site,
                      &(struct glm_weight_def){
                          .name = "kda.f_b",
                          .class = GLM_CLASS_DENSE,
                          .form = glm_build_form(dense, d, 0),
-                         .parts = { { "self_attn.f_b_proj.weight", hd, d, mine, low } },
+                         .parts = {{"self_attn.f_b_proj.weight", hd, d, mine, low}},
                      });
     glm_build_weight(b, site,
                      &(struct glm_weight_def){
                          .name = "kda.g_b",
                          .class = GLM_CLASS_DENSE,
                          .form = glm_build_form(dense, d, 0),
-                         .parts = { { "self_attn.g_b_proj.weight", hd, d, mine, low } },
+                         .parts = {{"self_attn.g_b_proj.weight", hd, d, mine, low}},
                      });
-    glm_build_weight(b, site,
-                     &(struct glm_weight_def){
-                         .name = "kda.conv",
-                         .class = GLM_CLASS_OTHER,
-                         .form = "bf16",
-                         .parts = { { "self_attn.q_conv1d.weight", hd, taps, mine,
-                                      glm_slice_all(taps) },
-                                    { "self_attn.k_conv1d.weight", hd, taps, mine,
-                                      glm_slice_all(taps) },
-                                    { "self_attn.v_conv1d.weight", hd, taps, mine,
-                                      glm_slice_all(taps) } },
-                     });
+    glm_build_weight(
+        b, site,
+        &(struct glm_weight_def){
+            .name = "kda.conv",
+            .class = GLM_CLASS_OTHER,
+            .form = "bf16",
+            .parts = {{"self_attn.q_conv1d.weight", hd, taps, mine, glm_slice_all(taps)},
+                      {"self_attn.k_conv1d.weight", hd, taps, mine, glm_slice_all(taps)},
+                      {"self_attn.v_conv1d.weight", hd, taps, mine, glm_slice_all(taps)}},
+        });
     glm_build_weight(b, site,
                      &(struct glm_weight_def){
                          .name = "kda.a_log",
                          .class = GLM_CLASS_OTHER,
                          .form = "f32",
-                         .parts = { { "self_attn.A_log", 1, m->n_kda_heads, glm_slice_all(1),
-                                      glm_slice_share(heads, 1) } },
+                         .parts = {{"self_attn.A_log", 1, m->n_kda_heads, glm_slice_all(1),
+                                    glm_slice_share(heads, 1)}},
                      });
     glm_build_weight(b, site,
                      &(struct glm_weight_def){
                          .name = "kda.dt_bias",
                          .class = GLM_CLASS_OTHER,
                          .form = "f32",
-                         .parts = { { "self_attn.dt_bias", 1, hd, glm_slice_all(1), mine } },
+                         .parts = {{"self_attn.dt_bias", 1, hd, glm_slice_all(1), mine}},
                      });
     glm_build_vector(b, site, "kda.o_norm", "self_attn.o_norm.weight", "bf16", d);
     glm_build_weight(b, site,
@@ -90,10 +89,20 @@ static void kda_weights(struct glm_builder *b, const struct glm_site *site)
                          .name = "kda.o",
                          .class = GLM_CLASS_DENSE,
                          .form = glm_build_form(dense, hd, d),
-                         .parts = { { "self_attn.o_proj.weight", hidden, hd, in, mine } },
+                         .parts = {{"self_attn.o_proj.weight", hidden, hd, in, mine}},
                      });
 }
 
+static const char *replay_kernel(struct glm_builder *b, const struct glm_site *site)
+{
+    return glm_build_kernel(
+        b, "kda_replay", "kda_replay",
+        GLM_PARAMS(GLM_INT("H", site->shares.kda_heads.count, "rank's KDA heads"),
+                   GLM_INT("D", b->model->d_kda_head, "model.d_kda_head"),
+                   GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows")));
+}
+
+/* Returns the ring's rows. */
 static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
@@ -112,16 +121,17 @@ static uint32_t kda_states(struct glm_builder *b, const struct glm_site *site)
                         .split = true,
                         .rollback = "position",
                     });
-    glm_build_state(b, site,
-                    &(struct glm_plan_state){
-                        .name = "kda.state",
-                        .unit = GLM_UNIT_STREAM,
-                        .versions = 2,
-                        .row_bytes = h * d * d * 4,
-                        .dtype = "f32",
-                        .split = true,
-                        .rollback = replay ? "replay:kda_replay" : "position",
-                    });
+    glm_build_state(
+        b, site,
+        &(struct glm_plan_state){
+            .name = "kda.state",
+            .unit = GLM_UNIT_STREAM,
+            .versions = 2,
+            .row_bytes = h * d * d * 4,
+            .dtype = "f32",
+            .split = true,
+            .rollback = replay ? glm_text(b, "replay:%s", replay_kernel(b, site)) : "position",
+        });
     return ring;
 }
 
@@ -132,7 +142,7 @@ static const char *kda_kernel(struct glm_builder *b, const struct glm_site *site
     const struct glm_model *m = b->model;
     struct proj proj = proj_layout(m, site);
     bool replay = b->lane->verify_rows > 1;
-    const struct glm_plan_param params[] = {
+    struct glm_plan_param params[] = {
         GLM_INT("H", site->shares.kda_heads.count, "rank's KDA heads"),
         GLM_INT("D", m->d_kda_head, "model.d_kda_head"),
         GLM_INT("TAPS", m->n_conv_taps, "model.n_conv_taps"),
@@ -144,59 +154,49 @@ static const char *kda_kernel(struct glm_builder *b, const struct glm_site *site
         GLM_WORD("NORM_EPS", glm_float_text(b, m->norm_eps), "model.norm_eps"),
         GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows"),
         GLM_INT("REPLAY", replay, "lane.verify_rows > 1"),
-        { .name = NULL },
+        {.name = NULL},
     };
-    struct glm_plan_param without_replay[sizeof params / sizeof params[0]] = { 0 };
-    for (uint32_t i = 0, n = 0; params[i].name; i++) {
-        if (i + 2 < sizeof params / sizeof params[0])
-            without_replay[n++] = params[i];
-    }
-    return prefill ? glm_build_kernel(b, "kda_prefill", "kda_prefill", without_replay)
-                   : glm_build_kernel(b, "kda_decode", "kda_decode", params);
+    if (prefill) /* prompt rows are never rolled back: REPLAY, the last one, is decode's alone */
+        params[sizeof params / sizeof params[0] - 2].name = NULL;
+    const char *name = prefill ? "kda_prefill" : "kda_decode";
+    return glm_build_kernel(b, name, name, params);
 }
 
 static void kda_block(struct glm_builder *b, const struct glm_site *site, bool prefill,
                       uint32_t ring)
 {
-    const struct glm_model *m = b->model;
-    enum glm_matrix_form dense = b->lane->formats.dense;
-    struct proj proj = proj_layout(m, site);
-    uint64_t hd = proj.n_head_cols, d = m->d_kda_head;
-    bool replay = !prefill && b->lane->verify_rows > 1;
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.kda.in", .x = "u", .x_stride = m->d_hidden, .k = m->d_hidden,
-        .w = glm_site_name(b, site, "layers.{L}.kda.in"), .y = "kda.proj", .y_stride = proj.stride,
-        .n = proj.n, .form = glm_build_form(dense, m->d_hidden, 0), .out = "act", .rows = "round",
-        .n_origin = "rank's KDA heads x (3 d_kda_head + 1) + 2 d_kda_head",
-        .k_origin = "model.d_hidden" });
-    struct glm_matmul gate = {
-        .kernel = "mm.kda.gate_b", .x = glm_text(b, "kda.proj+%lu", (unsigned long)proj.f_a),
-        .x_stride = proj.stride, .k = d, .w = glm_site_name(b, site, "layers.{L}.kda.f_b"),
-        .y = "kda.f", .y_stride = hd, .n = hd, .form = glm_build_form(dense, d, 0), .out = "act",
-        .rows = "round", .n_origin = "rank's KDA heads x d_kda_head", .k_origin = "model.d_kda_head" };
-    glm_step_matmul(b, &gate);
-    gate.x = glm_text(b, "kda.proj+%lu", (unsigned long)proj.g_a);
-    gate.w = glm_site_name(b, site, "layers.{L}.kda.g_b");
-    gate.y = "kda.g";
-    glm_step_matmul(b, &gate);
-
-    const char *kernel = kda_kernel(b, site, prefill, ring);
-    const char *args[] = {
-        "proj", "kda.proj", "b", glm_text(b, "kda.proj+%lu", (unsigned long)proj.b), "f", "kda.f",
-        "g", "kda.g", "conv_w", glm_site_name(b, site, "layers.{L}.kda.conv"),
-        "a_log", glm_site_name(b, site, "layers.{L}.kda.a_log"),
-        "dt_bias", glm_site_name(b, site, "layers.{L}.kda.dt_bias"),
-        "o_norm", glm_site_name(b, site, "layers.{L}.kda.o_norm"),
-        "conv", glm_site_name(b, site, "layers.{L}.kda.conv_rows"),
-        "s", glm_site_name(b, site, "layers.{L}.kda.state"), "out", "kda.out",
-        prefill ? NULL : "replay", replay ? "layers.{L}.kda.replay" : "-", NULL };
-    glm_step_kernel(b, kernel, args);
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.kda.o", .x = "kda.out", .x_stride = hd, .k = hd,
-        .w = glm_site_name(b, site, "layers.{L}.kda.o"), .y = "partial", .y_stride = m->d_hidden,
-        .n = m->d_hidden, .form = glm_build_form(dense, (uint64_t)m->n_kda_heads * d, d),
-        .out = "f32", .rows = "round", .n_origin = "model.d_hidden",
-        .k_origin = "rank's KDA heads x d_kda_head" });
+    struct proj proj = proj_layout(b->model, site);
+    const char *f_a = glm_text(b, "kda.proj+%lu", (unsigned long)proj.f_a);
+    const char *g_a = glm_text(b, "kda.proj+%lu", (unsigned long)proj.g_a);
+    const char *beta = glm_text(b, "kda.proj+%lu", (unsigned long)proj.b);
+    const char *replay = b->lane->verify_rows > 1 ? "layers.{L}.kda.replay" : "-";
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.in",
+                                         .x = "u",
+                                         .w = "@kda.in",
+                                         .y = "kda.proj",
+                                         .y_stride = proj.stride});
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.gate_b",
+                                         .x = f_a,
+                                         .x_stride = proj.stride,
+                                         .w = "@kda.f_b",
+                                         .y = "kda.f"});
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.kda.gate_b",
+                                         .x = g_a,
+                                         .x_stride = proj.stride,
+                                         .w = "@kda.g_b",
+                                         .y = "kda.g"});
+    glm_step_kernel(b, site, kda_kernel(b, site, prefill, ring),
+                    GLM_ARGS("proj", "kda.proj", "b", beta, "f", "kda.f", "g", "kda.g", "conv_w",
+                             "@kda.conv", "a_log", "@kda.a_log", "dt_bias", "@kda.dt_bias",
+                             "o_norm", "@kda.o_norm", "conv", "@kda.conv_rows", "s", "@kda.state",
+                             "replay", prefill ? NULL : replay, "out", "kda.out"));
+    glm_step_matmul(
+        b, site,
+        &(struct glm_matmul){
+            .kernel = "mm.kda.o", .x = "kda.out", .w = "@kda.o", .y = "partial", .out = "f32"});
     glm_step_exchange(b);
     glm_close_block(b, glm_site_name(b, site, prefill ? "kda_prefill" : "kda_decode"));
 }
@@ -219,12 +219,7 @@ void glm_graph_kda(struct glm_builder *b, const struct glm_site *site)
     for (uint32_t i = 0; i < site->n_layers; i++)
         glm_build_buffer(b, glm_text(b, "layers.%u.kda.replay", site->layers[i]), "f32",
                          h * (3 * (uint64_t)m->d_kda_head + 1), GLM_PER_ROW);
-    const char *kernel = glm_build_kernel(
-        b, "kda_replay", "kda_replay",
-        GLM_PARAMS(GLM_INT("H", h, "rank's KDA heads"), GLM_INT("D", m->d_kda_head, "model.d_kda_head"),
-                   GLM_INT("VERIFY", b->lane->verify_rows, "lane.verify_rows")));
-    glm_step_kernel(b, kernel,
-                    GLM_ARGS("s", glm_site_name(b, site, "layers.{L}.kda.state"), "replay",
-                             "layers.{L}.kda.replay"));
+    glm_step_kernel(b, site, replay_kernel(b, site),
+                    GLM_ARGS("s", "@kda.state", "replay", "layers.{L}.kda.replay"));
     glm_close_block(b, glm_site_name(b, site, "kda_commit"));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The mixture of experts (model.md d.8): a replicated router, every routed expert on every rank by
- * width, the shared expert added as the last summand. Gate and up are cut by outputs, down by inputs
- * at the same boundaries, so nothing is exchanged inside an expert (formats.md 4.1). */
+ * width, the shared expert added as the last summand. Gate and up are cut by outputs, down by
+ * inputs at the same boundaries, so nothing is exchanged inside an expert (formats.md 4.1). */
 #include "codegen/builder.h"
 
 #include <string.h>
@@ -16,8 +16,8 @@ static struct expert_form expert_form(const struct glm_builder *b)
 {
     const struct glm_checkpoint *c = b->checkpoint;
     if (b->lane->formats.experts == GLM_EXPERTS_BF16)
-        return (struct expert_form){ "bf16", 0, "mcg" };
-    return (struct expert_form){ "exl3", c ? c->exl3_bits : 4, c ? c->exl3_codebook : "mcg" };
+        return (struct expert_form){"bf16", 0, "mcg"};
+    return (struct expert_form){"exl3", c ? c->exl3_bits : 4, c ? c->exl3_codebook : "mcg"};
 }
 
 static void moe_weights(struct glm_builder *b, const struct glm_site *site)
@@ -29,28 +29,28 @@ static void moe_weights(struct glm_builder *b, const struct glm_site *site)
     const char *device = exl3 ? glm_text(b, "exl3:%d:%s", (int)form.bits, form.codebook) : "bf16";
     uint64_t hidden = m->d_hidden, width = m->d_expert;
     struct glm_slice mine = glm_slice_share(site->shares.expert, 1), all = glm_slice_all(hidden);
-    static const char *const names[] = { "gate", "up", "down" };
-    glm_build_weight(b, site,
-                     &(struct glm_weight_def){
-                         .name = "moe.router",
-                         .class = GLM_CLASS_OTHER,
-                         .form = "bf16",
-                         .parts = { { "mlp.gate.weight", m->n_experts, hidden,
-                                      glm_slice_all(m->n_experts), all } },
-                     });
+    static const char *const names[] = {"gate", "up", "down"};
+    glm_build_weight(
+        b, site,
+        &(struct glm_weight_def){
+            .name = "moe.router",
+            .class = GLM_CLASS_OTHER,
+            .form = "bf16",
+            .parts = {{"mlp.gate.weight", m->n_experts, hidden, glm_slice_all(m->n_experts), all}},
+        });
     glm_build_vector(b, site, "moe.bias", "mlp.gate.e_score_correction_bias", "f32", m->n_experts);
     for (uint32_t i = 0; i < 3; i++) {
         bool down = i == 2;
         const char *tensor = glm_text(b, "mlp.experts.{E}.%s_proj%s", names[i], suffix);
-        struct glm_part_def part = { tensor, down ? hidden : width, down ? width : hidden,
-                                     down ? all : mine, down ? mine : all };
+        struct glm_part_def part = {tensor, down ? hidden : width, down ? width : hidden,
+                                    down ? all : mine, down ? mine : all};
         glm_build_weight(b, site,
                          &(struct glm_weight_def){
                              .name = glm_text(b, "moe.%s", names[i]),
                              .class = GLM_CLASS_EXPERTS,
                              .form = device,
                              .n_members = m->n_experts,
-                             .parts = { part },
+                             .parts = {part},
                          });
     }
 }
@@ -58,19 +58,19 @@ static void moe_weights(struct glm_builder *b, const struct glm_site *site)
 static void route_steps(struct glm_builder *b, const struct glm_site *site)
 {
     const struct glm_model *m = b->model;
-    glm_step_matmul(b, &(struct glm_matmul){
-        .kernel = "mm.moe.router", .x = "u", .x_stride = m->d_hidden, .k = m->d_hidden,
-        .w = glm_site_name(b, site, "layers.{L}.moe.router"), .y = "moe.logits",
-        .y_stride = m->n_experts, .n = m->n_experts, .form = "bf16", .out = "f32", .rows = "round",
-        .n_origin = "model.n_experts", .k_origin = "model.d_hidden" });
     const char *route = glm_build_kernel(
         b, "moe_route", "moe_route",
         GLM_PARAMS(GLM_INT("E", m->n_experts, "model.n_experts"),
                    GLM_INT("TOPK", m->n_experts_per_token, "model.n_experts_per_token"),
                    GLM_WORD("SCALE", glm_float_text(b, m->routed_scale), "model.routed_scale")));
-    glm_step_kernel(b, route,
-                    GLM_ARGS("logits", "moe.logits", "bias",
-                             glm_site_name(b, site, "layers.{L}.moe.bias"), "ids", "moe.ids",
+    glm_step_matmul(b, site,
+                    &(struct glm_matmul){.kernel = "mm.moe.router",
+                                         .x = "u",
+                                         .w = "@moe.router",
+                                         .y = "moe.logits",
+                                         .out = "f32"});
+    glm_step_kernel(b, site, route,
+                    GLM_ARGS("logits", "moe.logits", "bias", "@moe.bias", "ids", "moe.ids",
                              "weights", "moe.weights"));
 }
 
@@ -88,20 +88,19 @@ static void expert_steps(struct glm_builder *b, const struct glm_site *site, boo
         GLM_WORD("CODEBOOK", form.codebook, "checkpoint"),
     };
     enum { N_COMMON = sizeof common / sizeof common[0] };
-    struct glm_plan_param params[N_COMMON + 2] = { 0 };
+    struct glm_plan_param params[N_COMMON + 2] = {0};
     memcpy(params, common, sizeof common);
     const char *down = glm_build_kernel(b, "moe_down", "moe_down", params);
-    params[N_COMMON] = (struct glm_plan_param)GLM_WORD(
-        "LIMIT", glm_float_text(b, m->swiglu_limit), "model.swiglu_limit");
+    params[N_COMMON] = (struct glm_plan_param)GLM_WORD("LIMIT", glm_float_text(b, m->swiglu_limit),
+                                                       "model.swiglu_limit");
     const char *gate_up = glm_build_kernel(b, "moe_gate_up", "moe_gate_up", params);
-    glm_step_kernel(b, gate_up,
-                    GLM_ARGS("x", "u", "ids", "moe.ids", "gate",
-                             glm_site_name(b, site, "layers.{L}.moe.gate"), "up",
-                             glm_site_name(b, site, "layers.{L}.moe.up"), "h", "moe.h"));
-    glm_step_kernel(b, down,
+    glm_step_kernel(
+        b, site, gate_up,
+        GLM_ARGS("x", "u", "ids", "moe.ids", "gate", "@moe.gate", "up", "@moe.up", "h", "moe.h"));
+    glm_step_kernel(b, site, down,
                     GLM_ARGS("h", "moe.h", "ids", "moe.ids", "weights", "moe.weights", "down",
-                             glm_site_name(b, site, "layers.{L}.moe.down"), "shared",
-                             has_shared ? "moe.shared" : "-", "y", "partial"));
+                             "@moe.down", "shared", has_shared ? "moe.shared" : "-", "y",
+                             "partial"));
 }
 
 void glm_graph_moe(struct glm_builder *b, const struct glm_site *site)

@@ -24,20 +24,21 @@ static void sample_program(struct glm_builder *b, const char *program, const cha
         all = glm_text(b, "cands%s", suffix);
         glm_build_buffer(b, all, "i32", b->world * words, GLM_PER_OUT);
     }
-    const char *candidates = glm_build_kernel(
-        b, glm_text(b, "candidates%s", suffix), "candidates",
-        GLM_PARAMS(GLM_INT("V", vocab.count, "rank's vocabulary"),
-                   GLM_INT("FIRST", vocab.first, "rank's vocabulary"),
-                   GLM_INT("VALID", b->model->d_vocab, "plan.n_valid_ids"),
-                   GLM_INT("C", n, "candidates a rank")));
-    const char *draw = glm_build_kernel(
-        b, glm_text(b, "draw%s", suffix), "draw",
-        GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks"), GLM_INT("C", n, "candidates a rank"),
-                   GLM_INT("V", m->d_vocab, "model.d_vocab")));
-    glm_step_kernel(b, candidates, GLM_ARGS("logits", "logits", "ends", "ends", "cand", mine));
+    const char *candidates =
+        glm_build_kernel(b, glm_text(b, "candidates%s", suffix), "candidates",
+                         GLM_PARAMS(GLM_INT("V", vocab.count, "rank's vocabulary"),
+                                    GLM_INT("FIRST", vocab.first, "rank's vocabulary"),
+                                    GLM_INT("VALID", b->model->d_vocab, "plan.n_valid_ids"),
+                                    GLM_INT("C", n, "candidates a rank")));
+    const char *draw = glm_build_kernel(b, glm_text(b, "draw%s", suffix), "draw",
+                                        GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks"),
+                                                   GLM_INT("C", n, "candidates a rank"),
+                                                   GLM_INT("V", m->d_vocab, "model.d_vocab")));
+    glm_step_kernel(b, NULL, candidates,
+                    GLM_ARGS("logits", "logits", "ends", "ends", "cand", mine));
     if (b->world > 1)
         glm_step_gather(b, mine, all);
-    glm_step_kernel(b, draw, GLM_ARGS("cands", all, "tokens", "tokens"));
+    glm_step_kernel(b, NULL, draw, GLM_ARGS("cands", all, "tokens", "tokens"));
     glm_close_program(b, program, "decode", GLM_ARGS("logits"), GLM_ARGS("tokens"));
 }
 

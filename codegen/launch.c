@@ -378,6 +378,7 @@ enum glm_status glm_saved_plan_read(const char *json, size_t len, struct arena *
         return r.status;
     enum glm_status status = read_saved(&r, tree, digest, &l, &list);
     cJSON_Delete(tree);
+    GLM_ASSERT(status != GLM_OK || (l != NULL && list != NULL));
     if (status == GLM_OK)
         status = check_digests(l, list, digest, err);
     if (status != GLM_OK)

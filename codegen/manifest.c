@@ -267,7 +267,7 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
     const struct {
         const char *key, *text;
     } rows[] = {{"scratch", m->scratch}, {"read", m->read}, {"write", m->write}, {"ops", m->ops}};
-    const struct glm_cost_context ones = {1, 1, 1, 1, 1, 1};
+    const struct glm_cost_context ones = {1, 1, 1, 1, 1, 1, 1};
     struct glm_plan_param *params = JSON_ALLOC(r, m->n_params, struct glm_plan_param);
     for (uint32_t i = 0; json_ok(r) && i < m->n_params; i++)
         sample_param(r, &m->params[i], &params[i]);

@@ -69,11 +69,13 @@ struct glm_cost_context {
     double S; /* streams of the round */
     double T; /* threads of the rank */
     double U; /* distinct experts that the rows touch */
+    double A; /* bytes of a stored activation; costs alone name it, scratch does not */
 };
 /* Evaluates + - * / min max ceil floor and parentheses over numbers, int and float parameters and
- * the variables above, also called rows, outs, context, streams, threads and experts: a parameter
- * C hides the variable C but not `context`. `is(FORM, q4)` is 1 when the word parameter FORM is q4,
- * else 0. Errors: GLM_EPLAN naming the expression and place; a result that is not finite is one. */
+ * the variables above, also called rows, outs, context, streams, threads, experts and act: a
+ * parameter C hides the variable C but not `context`. `is(FORM, q4)` is 1 when the word parameter
+ * FORM is q4, else 0. Errors: GLM_EPLAN naming the expression and place; a result that is not
+ * finite is one. */
 enum glm_status glm_expression_eval(const char *expression, const struct glm_plan_param *params,
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err);

@@ -246,6 +246,23 @@ static void check_state(struct checker *c, const struct glm_plan_state *s, uint6
 
 /* ---- steps ---- */
 
+/* A name that is a buffer of its own for each layer the block is called with. */
+static void check_bound_buffers(struct checker *c, const char *name, uint32_t in_block)
+{
+    const char *place = strstr(name, "{L}");
+    const struct layer_set *layers = &c->block_layers[in_block];
+    for (uint32_t layer = 0; json_ok(c->r) && layer < GLM_MAX_LAYERS; layer++) {
+        char bound[PLAN_MAX_NAME + 16];
+        if ((layers->bits[layer / 64] >> layer % 64 & 1) == 0)
+            continue;
+        snprintf(bound, sizeof bound, "%.*s%u%s", (int)(place - name), name, layer, place + 3);
+        const struct object *o = find_object(c, bound);
+        if (o == NULL || o->kind != OBJECT_BUFFER)
+            json_fail(c->r, "names '%s', which is no weight, state or buffer for layer %u", name,
+                      layer);
+    }
+}
+
 /* "-", "NAME" or "NAME+COLUMN". in_block: the block's index, or UINT32_MAX in a program. */
 static void check_arg(struct checker *c, const struct glm_plan_arg *a, uint32_t in_block)
 {
@@ -262,6 +279,10 @@ static void check_arg(struct checker *c, const struct glm_plan_arg *a, uint32_t 
     memcpy(name, a->value, len);
     name[len] = '\0';
     const struct object *o = find_object(c, name);
+    if (o == NULL && strstr(name, "{L}") != NULL && in_block != UINT32_MAX && plus == NULL) {
+        check_bound_buffers(c, name, in_block);
+        return;
+    }
     if (o == NULL) {
         json_fail(r, "names '%s', which is no weight, state or buffer", name);
         return;

@@ -292,7 +292,7 @@ static void read_kernel_step(struct json_reader *r, const cJSON *item, struct gl
         struct glm_plan_arg arg = {arena_strdup(r->arena, a->string), json_item_text(r, a)};
         if (arg.name == NULL)
             json_no_memory(r);
-        if (json_ok(r))
+        else if (json_ok(r))
             s->args[s->n_args++] = arg;
         json_leave(r, mark);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `glmctl plan` prints: a lane's summary as aligned text of at most 100 columns, or as JSON with
- * a format version and a fixed order of keys. Golden files hold both. */
+/* What `glmctl plan` prints: a lane's summary as aligned text of at most 100 columns, or as JSON
+ * with a format version and a fixed order of keys. Golden files hold both. */
 #include "codegen/summary.h"
 
 #include <stdio.h>
@@ -8,15 +8,12 @@
 
 enum { PRINT_FORMAT = 1 };
 
-static const char *const device_names[] = { [GLM_DEVICE_CPU] = "cpu", [GLM_DEVICE_CUDA] = "cuda",
-                                            [GLM_DEVICE_GB10] = "gb10" };
-
 static void device_text(const struct glm_node *n, char *text, size_t size)
 {
     if (n->device == GLM_DEVICE_CUDA)
         snprintf(text, size, "cuda:%u", n->device_index);
     else
-        snprintf(text, size, "%s", device_names[n->device]);
+        snprintf(text, size, "%s", glm_device_text(n->device));
 }
 
 static uint32_t count_layers(const uint8_t *kinds, uint32_t n, uint8_t kind)
@@ -60,12 +57,14 @@ static void print_head(const struct glm_summary *s, struct buf *out)
                lane->name, lane->is_default ? " (default)" : "", lane->n_ranks,
                s->cluster->served_name, lane->listen_host, lane->listen_port);
     buf_printf(out, "model     %s from %s\n", m->name, glm_shown_checkpoint(s->cluster));
-    buf_printf(out, "          %u layers (%u KDA, %u DSA; %u dense, %u MoE), hidden %u, %u of %u experts\n",
-               m->n_layers, count_layers(m->attention, m->n_layers, GLM_ATTENTION_KDA),
-               count_layers(m->attention, m->n_layers, GLM_ATTENTION_DSA),
-               count_layers(m->ffn, m->n_layers, GLM_FFN_DENSE),
-               count_layers(m->ffn, m->n_layers, GLM_FFN_MOE), m->d_hidden, m->n_experts_per_token,
-               m->n_experts);
+    buf_printf(
+        out,
+        "          %u layers (%u KDA, %u DSA; %u dense, %u MoE), hidden %u, %u of %u experts\n",
+        m->n_layers, count_layers(m->attention, m->n_layers, GLM_ATTENTION_KDA),
+        count_layers(m->attention, m->n_layers, GLM_ATTENTION_DSA),
+        count_layers(m->ffn, m->n_layers, GLM_FFN_DENSE),
+        count_layers(m->ffn, m->n_layers, GLM_FFN_MOE), m->d_hidden, m->n_experts_per_token,
+        m->n_experts);
     buf_printf(out, "formats   experts %s", glm_expert_form_text(lane->formats.experts));
     if (lane->formats.experts == GLM_EXPERTS_EXL3)
         buf_printf(out, " (%u bits, %s)", c->exl3_bits, c->exl3_codebook);
@@ -89,6 +88,8 @@ static void print_links(const struct glm_summary *s, struct buf *out)
         if (l->n_cables > 1)
             buf_printf(out, " (%u cables)", l->n_cables);
     }
+    if (s->cluster->topology == GLM_TOPOLOGY_SWITCH)
+        buf_str(out, ": every rank reaches every rank");
     for (uint32_t i = 0; i < s->n_links && s->cluster->topology == GLM_TOPOLOGY_RING; i++) {
         if (s->links[i].n_cables == 0)
             buf_printf(out, "%s%u-%u", n_relayed++ ? ", " : "; relayed ", s->links[i].a,
@@ -100,9 +101,11 @@ static void print_links(const struct glm_summary *s, struct buf *out)
 static void print_counts(const struct glm_summary *s, struct buf *out)
 {
     const struct glm_plan_limits *l = &s->plan->limits;
-    buf_printf(out, "pool      %llu tokens for %u streams of %u; %u kept states; prompts in slices of %u\n",
-               (unsigned long long)l->pool_tokens, l->n_streams, l->window_tokens,
-               l->n_slots - l->n_streams, l->prefill_rows);
+    buf_printf(
+        out,
+        "pool      %llu tokens for %u streams of %u; %u kept states; prompts in slices of %u\n",
+        (unsigned long long)l->pool_tokens, l->n_streams, l->window_tokens,
+        l->n_slots - l->n_streams, l->prefill_rows);
     buf_printf(out, "kernels   %u to build for %s; %u launches and %u exchanges a decode round\n\n",
                s->n_kernels, s->plan->target, s->n_launches, s->n_exchanges);
 }
@@ -119,8 +122,10 @@ static void print_ranks(const struct glm_summary *s, struct buf *out)
     width = width > 20 ? 20 : width;
     bool gib = largest >= (UINT64_C(4) << 30);
     double unit = gib ? 1024.0 * 1024 * 1024 : 1024.0 * 1024;
-    buf_printf(out, "rank  %-*s  device  heads  experts  weights     pool  streams  buffers    total  memory\n",
-               width, "node");
+    buf_printf(
+        out,
+        "rank  %-*s  device  heads  experts  weights     pool  streams  buffers    total  memory\n",
+        width, "node");
     for (uint32_t i = 0; i < s->n_ranks; i++) {
         const struct glm_summary_rank *r = &s->ranks[i];
         char device[24], heads[24], experts[24], memory[40] = "not declared";
@@ -146,15 +151,18 @@ static void print_speed(const struct glm_summary *s, struct buf *out)
     const struct glm_price *d = &s->ranks[s->busiest].decode;
     char bytes[32];
     bytes_text(d->read_bytes + d->write_bytes, bytes, sizeof bytes);
-    buf_printf(out, "decode    %s a token on rank %u, the most loaded, at %u tokens of context\n",
-               bytes, s->busiest, s->context_tokens);
+    buf_printf(out, "decode    %s a token", bytes);
+    if (s->n_ranks > 1)
+        buf_printf(out, " on rank %u, the most loaded,", s->busiest);
+    buf_printf(out, " at %u tokens of context\n", s->context_tokens);
     if (!s->has_figures) {
         buf_printf(out, "          no speed predicted: the devices' figures are not known\n");
         return;
     }
-    buf_printf(out,
-               "          predicted %.1f tok/s for one stream, %.0f %% of the roofline (%.1f tok/s)\n",
-               1 / s->decode_s, percent(s->decode_floor_s, s->decode_s), 1 / s->decode_floor_s);
+    buf_printf(
+        out,
+        "          predicted %.1f tok/s for one stream, %.0f %% of the roofline (%.1f tok/s)\n",
+        1 / s->decode_s, percent(s->decode_floor_s, s->decode_s), 1 / s->decode_floor_s);
     if (s->lane->n_streams > 1)
         buf_printf(out, "          predicted %.0f tok/s for %u streams together\n",
                    s->lane->n_streams / s->round_s, s->lane->n_streams);
@@ -181,15 +189,15 @@ static void json_rank(const struct glm_summary *s, uint32_t rank, struct buf *ou
     json_text(out, "device", device);
     buf_printf(out, ", \"heads\": [%u, %u], \"expert_width\": [%u, %u], ", r->heads.low,
                r->heads.high, r->experts.low, r->experts.high);
-    buf_printf(out,
-               "\"weight_bytes\": %llu, \"pool_bytes\": %llu, \"stream_bytes\": %llu, "
-               "\"buffer_bytes\": %llu, \"total_bytes\": %llu, \"memory_bytes\": %llu, "
-               "\"reserve_bytes\": %llu, \"decode_read_bytes\": %.0f, \"decode_write_bytes\": %.0f}",
-               (unsigned long long)r->weight_bytes, (unsigned long long)r->pool_bytes,
-               (unsigned long long)r->stream_bytes, (unsigned long long)r->buffer_bytes,
-               (unsigned long long)r->total_bytes, (unsigned long long)r->node->memory_bytes,
-               (unsigned long long)r->node->reserve_bytes, r->decode.read_bytes,
-               r->decode.write_bytes);
+    buf_printf(
+        out,
+        "\"weight_bytes\": %llu, \"pool_bytes\": %llu, \"stream_bytes\": %llu, "
+        "\"buffer_bytes\": %llu, \"total_bytes\": %llu, \"memory_bytes\": %llu, "
+        "\"reserve_bytes\": %llu, \"decode_read_bytes\": %.0f, \"decode_write_bytes\": %.0f}",
+        (unsigned long long)r->weight_bytes, (unsigned long long)r->pool_bytes,
+        (unsigned long long)r->stream_bytes, (unsigned long long)r->buffer_bytes,
+        (unsigned long long)r->total_bytes, (unsigned long long)r->node->memory_bytes,
+        (unsigned long long)r->node->reserve_bytes, r->decode.read_bytes, r->decode.write_bytes);
     buf_str(out, rank + 1 < s->n_ranks ? ",\n" : "\n");
 }
 
@@ -242,7 +250,8 @@ static void json_rest(const struct glm_summary *s, struct buf *out)
                l->verify_rows);
     buf_str(out, "  ");
     json_text(out, "target", s->plan->target);
-    buf_printf(out, ",\n  \"kernels\": %u,\n  \"launches_a_round\": %u,\n  \"exchanges_a_round\": %u,\n",
+    buf_printf(out,
+               ",\n  \"kernels\": %u,\n  \"launches_a_round\": %u,\n  \"exchanges_a_round\": %u,\n",
                s->n_kernels, s->n_launches, s->n_exchanges);
     if (s->has_figures)
         buf_printf(out,

@@ -11,19 +11,19 @@ enum { HEAD_UNIT = 1, WIDTH_UNIT = 128, VOCAB_UNIT = 64 };
 /* One cut dimension of the model. Widths go by 128 because an EXL3 share must be whole Hadamard
  * blocks and every rank's share of a dense matrix whole quantization groups. */
 struct cut {
-    const char *what;     /* in messages */
-    size_t share_at;      /* in struct glm_shares */
+    const char *what; /* in messages */
+    size_t share_at;  /* in struct glm_shares */
     uint32_t unit;
-    bool by_layer;        /* may rotate */
+    bool by_layer; /* may rotate */
 };
 
 static const struct cut cuts[] = {
-    { "attention heads", offsetof(struct glm_shares, heads), HEAD_UNIT, true },
-    { "KDA heads", offsetof(struct glm_shares, kda_heads), HEAD_UNIT, true },
-    { "dense MLP width", offsetof(struct glm_shares, dense), WIDTH_UNIT, true },
-    { "routed expert width", offsetof(struct glm_shares, expert), WIDTH_UNIT, true },
-    { "shared expert width", offsetof(struct glm_shares, shared), WIDTH_UNIT, true },
-    { "vocabulary", offsetof(struct glm_shares, vocab), VOCAB_UNIT, false },
+    {"attention heads", offsetof(struct glm_shares, heads), HEAD_UNIT, true},
+    {"KDA heads", offsetof(struct glm_shares, kda_heads), HEAD_UNIT, true},
+    {"dense MLP width", offsetof(struct glm_shares, dense), WIDTH_UNIT, true},
+    {"routed expert width", offsetof(struct glm_shares, expert), WIDTH_UNIT, true},
+    {"shared expert width", offsetof(struct glm_shares, shared), WIDTH_UNIT, true},
+    {"vocabulary", offsetof(struct glm_shares, vocab), VOCAB_UNIT, false},
 };
 enum { N_CUTS = sizeof cuts / sizeof cuts[0] };
 
@@ -54,7 +54,7 @@ struct glm_share glm_split(uint32_t total, uint32_t unit, uint32_t world, uint32
         first += count;
         count = each + ((r + world - rotate % world) % world < extra ? 1 : 0);
     }
-    return (struct glm_share){ .first = first * unit, .count = count * unit };
+    return (struct glm_share){.first = first * unit, .count = count * unit};
 }
 
 enum glm_status glm_split_check(const struct glm_model *m, const struct glm_lane *lane,
@@ -75,8 +75,8 @@ enum glm_status glm_split_check(const struct glm_model *m, const struct glm_lane
                      lane->name, cut->what, totals[i], cut->unit);
             st = GLM_ESPEC;
         } else if (units < lane->n_ranks) {
-            const char *hint = arena_printf(diags->arena, "name at most %u ranks in this lane",
-                                            units);
+            const char *hint =
+                arena_printf(diags->arena, "name at most %u ranks in this lane", units);
             diag_add(diags, DIAG_ERROR, lane->at, "lane.split-too-fine", hint,
                      "lane '%s' cannot split the %s at TP %u: %u is %u units of %u", lane->name,
                      cut->what, lane->n_ranks, totals[i], units, cut->unit);
@@ -90,7 +90,7 @@ struct glm_shares glm_layer_shares(const struct glm_model *m, const struct glm_l
                                    uint32_t rank, uint32_t layer)
 {
     uint32_t totals[N_CUTS];
-    struct glm_shares shares = { 0 };
+    struct glm_shares shares = {0};
     cut_totals(m, totals);
     for (uint32_t i = 0; i < N_CUTS; i++) {
         struct glm_share *share = (struct glm_share *)(void *)((char *)&shares + cuts[i].share_at);

@@ -25,11 +25,10 @@ static void rank_memory(struct glm_summary_rank *r, const struct glm_plan *p)
     for (uint32_t i = 0; i < p->n_memory; i++) {
         const char *part = p->memory[i].part;
         uint64_t bytes = p->memory[i].bytes;
-        uint64_t *to = strcmp(part, "pool") == 0      ? &r->pool_bytes
-                       : strcmp(part, "streams") == 0 ? &r->stream_bytes
-                       : strstr(part, "buffers") || strcmp(part, "scratch") == 0
-                           ? &r->buffer_bytes
-                           : &r->weight_bytes;
+        uint64_t *to = strcmp(part, "pool") == 0                                 ? &r->pool_bytes
+                       : strcmp(part, "streams") == 0                            ? &r->stream_bytes
+                       : strstr(part, "buffers") || strcmp(part, "scratch") == 0 ? &r->buffer_bytes
+                                                                                 : &r->weight_bytes;
         *to += bytes;
         r->total_bytes += bytes;
     }
@@ -73,8 +72,12 @@ static enum glm_status price_round(const struct glm_plan *p, double n_rows, doub
                                    const struct glm_device_figures *figures, struct glm_price *out,
                                    struct glm_error *err)
 {
-    struct glm_cost_context at = { .R = n_rows, .O = n_rows, .C = context, .S = n_rows, .T = 1,
-                                   .U = experts_touched(m, n_rows) };
+    struct glm_cost_context at = {.R = n_rows,
+                                  .O = n_rows,
+                                  .C = context,
+                                  .S = n_rows,
+                                  .T = 1,
+                                  .U = experts_touched(m, n_rows)};
     struct glm_price forward, draw;
     enum glm_status st = glm_price_program(p, "decode", &at, figures, &forward, NULL, err);
     if (st == GLM_OK)
@@ -105,8 +108,8 @@ static enum glm_status price_rank(struct glm_summary *s, uint32_t rank, const st
     struct glm_summary_rank *r = &s->ranks[rank];
     struct glm_price all, slice;
     double rows = s->lane->prefill_rows;
-    struct glm_cost_context at = { .R = rows, .O = 1, .C = s->context_tokens, .S = 1, .T = 1,
-                                   .U = experts_touched(m, rows) };
+    struct glm_cost_context at = {
+        .R = rows, .O = 1, .C = s->context_tokens, .S = 1, .T = 1, .U = experts_touched(m, rows)};
     enum glm_status st = price_round(p, 1, s->context_tokens, m, figures, &r->decode, err);
     if (st == GLM_OK)
         st = price_round(p, s->lane->n_streams, s->context_tokens, m, figures, &all, err);
@@ -123,8 +126,8 @@ static enum glm_status price_rank(struct glm_summary *s, uint32_t rank, const st
     s->decode_floor_s = larger(s->decode_floor_s, r->decode.floor_seconds);
     s->round_s = larger(s->round_s, all.seconds);
     s->prefill_s = larger(s->prefill_s, slice.seconds);
-    s->prefill_floor_s = larger(s->prefill_floor_s,
-                                larger(slice.floor_seconds, slice.ops / figures->ops_s));
+    s->prefill_floor_s =
+        larger(s->prefill_floor_s, larger(slice.floor_seconds, slice.ops / figures->ops_s));
     return GLM_OK;
 }
 
@@ -144,7 +147,7 @@ static void find_links(struct glm_summary *s)
     for (uint32_t a = 0; a < lane->n_ranks; a++) {
         for (uint32_t b = a + 1; b < lane->n_ranks; b++)
             s->links[s->n_links++] = (struct glm_summary_link){
-                a, b, cables_between(s->cluster, lane->ranks[a], lane->ranks[b]) };
+                a, b, cables_between(s->cluster, lane->ranks[a], lane->ranks[b])};
     }
 }
 
@@ -168,10 +171,13 @@ enum glm_status glm_summarise(const struct glm_cluster *c, uint32_t lane_i,
     const struct glm_lane *lane = &c->lanes[lane_i];
     struct glm_device_figures space;
     const struct glm_device_figures *figures = lane_figures(c, lane, &space);
-    struct glm_summary s = { .cluster = c, .lane = lane, .plan = plans[0],
-                             .n_ranks = lane->n_ranks, .has_figures = figures != NULL };
-    s.context_tokens = lane->window_tokens < PRICE_CONTEXT_TOKENS ? lane->window_tokens
-                                                                  : PRICE_CONTEXT_TOKENS;
+    struct glm_summary s = {.cluster = c,
+                            .lane = lane,
+                            .plan = plans[0],
+                            .n_ranks = lane->n_ranks,
+                            .has_figures = figures != NULL};
+    s.context_tokens =
+        lane->window_tokens < PRICE_CONTEXT_TOKENS ? lane->window_tokens : PRICE_CONTEXT_TOKENS;
     for (uint32_t i = 0; i < s.n_ranks; i++) {
         struct glm_summary_rank *r = &s.ranks[i];
         r->node = &c->nodes[lane->ranks[i]];

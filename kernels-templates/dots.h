@@ -69,6 +69,17 @@ GLM_INLINE void glm_dots_bf16(const act_t *const *x, const uint16_t *w, int k, i
     glm_dots_finish(acc, mr, nr, out);
 }
 
+/* bf16 scales of n <= 16 groups, as floats to broadcast from. */
+GLM_INLINE void glm_dots_scales(const uint16_t *p, int n, float out[16])
+{
+    if (n == 16) {
+        glm_store(out, glm_load_bf16(p));
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        out[i] = glm_bf16_f32(p[i]);
+}
+
 /* As above for outputs n0.. of a q4 weight of n_rows rows; k a multiple of 64. A group adds
  * s · (sum q x), then b · (sum x), each sum a lane's four products or elements. */
 GLM_INLINE void glm_dots_q4(const act_t *const *x, const void *w, int n_rows, int n0, int k, int mr,
@@ -87,35 +98,45 @@ GLM_INLINE void glm_dots_q4(const act_t *const *x, const void *w, int n_rows, in
         for (int n = 0; n < nr; n++)
             acc[m][n] = glm_zero();
     }
-    for (size_t g = 0; g < groups; g++) {
-        glm_f32x16 t[GLM_TILE_MAX][GLM_TILE_MAX], xs[GLM_TILE_MAX];
-        glm_u32x16 c[GLM_TILE_MAX];
+    for (size_t g0 = 0; g0 < groups; g0 += 16) {
+        float s[GLM_TILE_MAX][16], b[GLM_TILE_MAX][16];
+        int some = groups - g0 < 16 ? (int)(groups - g0) : 16;
         GLM_UNROLL
-        for (int n = 0; n < nr; n++)
-            c[n] = glm_load_u16(codes + ((size_t)n * groups + g) * 16);
-        GLM_UNROLL
-        for (int j = 0; j < 4; j++) {
-            glm_f32x16 a[GLM_TILE_MAX];
+        for (int n = 0; n < nr; n++) {
+            glm_dots_scales(scales + (size_t)n * groups + g0, some, s[n]);
+            glm_dots_scales(biases + (size_t)n * groups + g0, some, b[n]);
+        }
+        for (int g = 0; g < some; g++) {
+            size_t at = g0 + (size_t)g;
+            glm_f32x16 t[GLM_TILE_MAX][GLM_TILE_MAX], xs[GLM_TILE_MAX];
+            glm_u32x16 c[GLM_TILE_MAX];
             GLM_UNROLL
-            for (int m = 0; m < mr; m++) {
-                a[m] = glm_load_act(x[m] + g * 64 + (size_t)j * 16);
-                xs[m] = j ? glm_add(xs[m], a[m]) : a[m];
+            for (int n = 0; n < nr; n++)
+                c[n] = glm_load_u16(codes + ((size_t)n * groups + at) * 16);
+            GLM_UNROLL
+            for (int j = 0; j < 4; j++) {
+                glm_f32x16 a[GLM_TILE_MAX];
+                GLM_UNROLL
+                for (int m = 0; m < mr; m++) {
+                    a[m] = glm_load_act(x[m] + at * 64 + (size_t)j * 16);
+                    xs[m] = j ? glm_add(xs[m], a[m]) : a[m];
+                }
+                GLM_UNROLL
+                for (int n = 0; n < nr; n++) {
+                    glm_f32x16 q = glm_nibble(c[n], j);
+                    GLM_UNROLL
+                    for (int m = 0; m < mr; m++)
+                        t[m][n] = j ? glm_fma(a[m], q, t[m][n]) : glm_mul(a[m], q);
+                }
             }
             GLM_UNROLL
             for (int n = 0; n < nr; n++) {
-                glm_f32x16 q = glm_nibble(c[n], j);
                 GLM_UNROLL
-                for (int m = 0; m < mr; m++)
-                    t[m][n] = j ? glm_fma(a[m], q, t[m][n]) : glm_mul(a[m], q);
+                for (int m = 0; m < mr; m++) {
+                    acc[m][n] = glm_fma(glm_splat(s[n][g]), t[m][n], acc[m][n]);
+                    acc[m][n] = glm_fma(glm_splat(b[n][g]), xs[m], acc[m][n]);
+                }
             }
-        }
-        GLM_UNROLL
-        for (int n = 0; n < nr; n++) {
-            glm_f32x16 s = glm_splat(glm_bf16_f32(scales[(size_t)n * groups + g]));
-            glm_f32x16 b = glm_splat(glm_bf16_f32(biases[(size_t)n * groups + g]));
-            GLM_UNROLL
-            for (int m = 0; m < mr; m++)
-                acc[m][n] = glm_fma(b, xs[m], glm_fma(s, t[m][n], acc[m][n]));
         }
     }
     glm_dots_finish(acc, mr, nr, out);

@@ -33,8 +33,8 @@ GLM_INLINE glm_f32x16 glm_exl3_round(glm_f32x16 v)
     return glm_fma(power, glm_splat(-12288.0f), big);
 }
 
-/* 32 states → their codebook values, lanes 0..15 and 16..31. */
-GLM_INLINE void glm_exl3_values(glm_u16x32 s, glm_f32x16 out[2])
+/* 32 states → the low and high half of the codebook's product. */
+GLM_INLINE void glm_exl3_product(glm_u16x32 s, glm_u16x32 *low, glm_u16x32 *high)
 {
 #if defined(GLM_CODEBOOK_mul1)
     enum { MULTIPLIER_LOW = 0xd12d, MULTIPLIER_HIGH = 0x83dc };
@@ -45,68 +45,97 @@ GLM_INLINE void glm_exl3_values(glm_u16x32 s, glm_f32x16 out[2])
     enum { ADDEND_LOW = 64248484 & 0xffff, ADDEND_HIGH = 64248484 >> 16 };
 #endif
     glm_u16x32 m = glm_splat_u16(MULTIPLIER_LOW);
-    glm_u16x32 low = glm_mul_u16(s, m);
-    glm_u16x32 high =
-        glm_add_u16(glm_mul_high_u16(s, m), glm_mul_u16(s, glm_splat_u16(MULTIPLIER_HIGH)));
-#if defined(GLM_CODEBOOK_mul1)
-    glm_u16x32 byte = glm_splat_u16(0xff);
-    glm_u16x32 sum = glm_add_u16(glm_and_u16(low, byte), glm_shr_u16(low, 8));
-    sum = glm_add_u16(sum, glm_add_u16(glm_and_u16(high, byte), glm_shr_u16(high, 8)));
-    glm_f16x32_f32(glm_add_u16(sum, glm_splat_u16(0x6400)), out);
-    GLM_UNROLL
-    for (int i = 0; i < 2; i++)
-        out[i] = glm_exl3_round(
-            glm_fma(out[i], glm_splat(0.00676727294921875f), glm_splat(-10.3828125f)));
-#else
+    *low = glm_mul_u16(s, m);
+    *high = glm_add_u16(glm_mul_high_u16(s, m), glm_mul_u16(s, glm_splat_u16(MULTIPLIER_HIGH)));
 #if defined(GLM_CODEBOOK_3inst)
-    low = glm_add_u16(low, glm_splat_u16(ADDEND_LOW));
-    glm_u16x32 carry = glm_below_u16(low, glm_splat_u16(ADDEND_LOW));
-    high = glm_sub_u16(glm_add_u16(high, glm_splat_u16(ADDEND_HIGH)), carry);
+    *low = glm_add_u16(*low, glm_splat_u16(ADDEND_LOW));
+    glm_u16x32 carry = glm_below_u16(*low, glm_splat_u16(ADDEND_LOW));
+    *high = glm_sub_u16(glm_add_u16(*high, glm_splat_u16(ADDEND_HIGH)), carry);
 #endif
+#if defined(GLM_CODEBOOK_mul1) /* 1024 + the sum of the four bytes, as fp16, in low */
+    glm_u16x32 byte = glm_splat_u16(0xff);
+    glm_u16x32 sum = glm_add_u16(glm_and_u16(*low, byte), glm_shr_u16(*low, 8));
+    sum = glm_add_u16(sum, glm_add_u16(glm_and_u16(*high, byte), glm_shr_u16(*high, 8)));
+    *low = glm_add_u16(sum, glm_splat_u16(0x6400));
+#else /* two fp16 to be added */
     glm_u16x32 mask = glm_splat_u16(0x8fff), flip = glm_splat_u16(0x3b60);
-    glm_f32x16 a[2], b[2];
-    glm_f16x32_f32(glm_xor_u16(glm_and_u16(low, mask), flip), a);
-    glm_f16x32_f32(glm_xor_u16(glm_and_u16(high, mask), flip), b);
-    GLM_UNROLL
-    for (int i = 0; i < 2; i++)
-        out[i] = glm_exl3_round(glm_add(a[i], b[i]));
+    *low = glm_xor_u16(glm_and_u16(*low, mask), flip);
+    *high = glm_xor_u16(glm_and_u16(*high, mask), flip);
 #endif
 }
 
+/* 32 states → their codebook values at w[0..32). */
 GLM_INLINE void glm_exl3_put(glm_u16x32 s, float *w)
 {
-    glm_f32x16 v[2];
-    glm_exl3_values(s, v);
-    glm_store(w, v[0]);
-    glm_store(w + 16, v[1]);
+    glm_u16x32 low, high;
+    glm_f32x16 a[2], b[2];
+    glm_exl3_product(s, &low, &high);
+    glm_f16x32_f32(low, a);
+#if defined(GLM_CODEBOOK_mul1)
+    (void)b;
+    GLM_UNROLL
+    for (int i = 0; i < 2; i++)
+        a[i] = glm_fma(a[i], glm_splat(0.00676727294921875f), glm_splat(-10.3828125f));
+#else
+    glm_f16x32_f32(high, b);
+    GLM_UNROLL
+    for (int i = 0; i < 2; i++)
+        a[i] = glm_add(a[i], b[i]);
+#endif
+    glm_store(w, glm_exl3_round(a[0]));
+    glm_store(w + 16, glm_exl3_round(a[1]));
 }
 
+#if defined(GLM_HAVE_FP16)
+/* The same with one addition or multiply-add in fp16, which rounds as the definition does. */
+GLM_FP16_CODE GLM_INLINE void glm_exl3_put_fp16(glm_u16x32 s, float *w)
+{
+    glm_u16x32 low, high;
+    glm_f32x16 a[2];
+    glm_exl3_product(s, &low, &high);
+#if defined(GLM_CODEBOOK_mul1)
+    low = glm_fma_f16x32(low, glm_splat_u16(0x1eee), glm_splat_u16(0xc931));
+#else
+    low = glm_add_f16x32(low, high);
+#endif
+    glm_f16x32_f32(low, a);
+    glm_store(w, a[0]);
+    glm_store(w + 16, a[1]);
+}
+#endif
+
+/* One step is 16 inputs times 128 outputs, w[16][128]. */
 #if GLM_BITS == 4
+#define GLM_EXL3_STATE(before, now, n) \
+    glm_or_u16(glm_shl_u16(before, n), glm_shr_u16(now, 16 - (n)))
 /* Vector v of four tiles continues the streams of vector v - 1; the first continues the last, one
  * column before. */
-GLM_INLINE void glm_exl3_step(const uint16_t *words, float *w)
-{
-    for (int half = 0; half < 2; half++, words += 256, w += 64) {
-        glm_u16x32 before = glm_turn8_u16(glm_load_u16x32(words + 7 * 32));
-        for (int v = 0; v < 8; v++) {
-            glm_u16x32 now = glm_load_u16x32(words + v * 32);
-            float *at = w + (size_t)(v / 2 * 2) * GLM_EXL3_BLOCK + v % 2 * 32;
-            glm_exl3_put(glm_or_u16(glm_shl_u16(before, 4), glm_shr_u16(now, 12)), at);
-            glm_exl3_put(glm_or_u16(glm_shl_u16(before, 8), glm_shr_u16(now, 8)),
-                         at + GLM_EXL3_BLOCK);
-            glm_exl3_put(glm_or_u16(glm_shl_u16(before, 12), glm_shr_u16(now, 4)),
-                         at + 8 * GLM_EXL3_BLOCK);
-            glm_exl3_put(now, at + 9 * GLM_EXL3_BLOCK);
-            before = now;
-        }
+#define GLM_EXL3_STEP_4BIT(JOIN, PUT)                                          \
+    for (int half = 0; half < 2; half++, words += 256, w += 64) {              \
+        glm_u16x32 before = glm_turn8_u16(glm_load_u16x32(words + 7 * 32));    \
+        for (int v = 0; v < 8; v++) {                                          \
+            glm_u16x32 now = glm_load_u16x32(words + v * 32);                  \
+            float *at = w + (size_t)(v / 2 * 2) * GLM_EXL3_BLOCK + v % 2 * 32; \
+            PUT(JOIN(before, now, 4), at);                                     \
+            PUT(JOIN(before, now, 8), at + GLM_EXL3_BLOCK);                    \
+            PUT(JOIN(before, now, 12), at + 8 * GLM_EXL3_BLOCK);               \
+            PUT(now, at + 9 * GLM_EXL3_BLOCK);                                 \
+            before = now;                                                      \
+        }                                                                      \
     }
+static inline void glm_exl3_step_base(const uint16_t *words,
+                                      float *w){GLM_EXL3_STEP_4BIT(GLM_EXL3_STATE, glm_exl3_put)}
+#if defined(GLM_HAVE_FP16)
+GLM_FP16_CODE static inline void glm_exl3_step_fp16(const uint16_t *words, float *w)
+{
+    GLM_EXL3_STEP_4BIT(glm_join_u16, glm_exl3_put_fp16)
 }
+#endif
 #else
 /* Any rate: states one by one, then their values together. */
-GLM_INLINE void glm_exl3_step(const uint16_t *words, float *w)
+static inline void glm_exl3_states(const uint16_t *words, uint16_t *states)
 {
     enum { CHUNKS = 16 * GLM_BITS };
-    uint16_t states[16 * GLM_EXL3_BLOCK];
     for (int t = 0; t < 8; t++, words += CHUNKS)
         for (int p = 0; p < 256; p++) {
             int end = (p + 1) * GLM_BITS, at = (end + 15) / 16 - 1, back = (at + 1) * 16 - end;
@@ -116,10 +145,38 @@ GLM_INLINE void glm_exl3_step(const uint16_t *words, float *w)
             states[row * GLM_EXL3_BLOCK + t / 4 * 64 + j / 4 * 32 + t % 4 * 8 + lane / 4] =
                 (uint16_t)(pair >> back);
         }
+}
+static inline void glm_exl3_step_base(const uint16_t *words, float *w)
+{
+    uint16_t states[16 * GLM_EXL3_BLOCK];
+    glm_exl3_states(words, states);
     for (int i = 0; i < 16 * GLM_EXL3_BLOCK; i += 32)
         glm_exl3_put(glm_load_u16x32(states + i), w + i);
 }
+#if defined(GLM_HAVE_FP16)
+GLM_FP16_CODE static inline void glm_exl3_step_fp16(const uint16_t *words, float *w)
+{
+    uint16_t states[16 * GLM_EXL3_BLOCK];
+    glm_exl3_states(words, states);
+    for (int i = 0; i < 16 * GLM_EXL3_BLOCK; i += 32)
+        glm_exl3_put_fp16(glm_load_u16x32(states + i), w + i);
+}
 #endif
+#endif
+
+/* n steps that follow each other. */
+GLM_INLINE void glm_exl3_steps(const uint16_t *words, int n, float *w)
+{
+#if defined(GLM_HAVE_FP16)
+    if (glm_fp16_usable()) {
+        for (int i = 0; i < n; i++)
+            glm_exl3_step_fp16(words + i * GLM_EXL3_STEP, w + i * 16 * GLM_EXL3_BLOCK);
+        return;
+    }
+#endif
+    for (int i = 0; i < n; i++)
+        glm_exl3_step_base(words + i * GLM_EXL3_STEP, w + i * 16 * GLM_EXL3_BLOCK);
+}
 
 /* A block's columns lie as [2][2][4][8]: half, eight, tile, column of the eight. */
 GLM_INLINE void glm_exl3_natural(const float *z, float *out)
@@ -240,8 +297,8 @@ static inline void glm_exl3_block(const struct glm_exl3_rows *r, const void *mat
         __builtin_memset(r->z + (size_t)r->index[i] * r->z_stride, 0,
                          GLM_EXL3_BLOCK * sizeof(float));
     for (int k0 = 0; k0 < k; k0 += panel) {
-        for (int i = 0; i < panel; i += GLM_EXL3_TILE, words += GLM_EXL3_STEP)
-            glm_exl3_step(words, w + i * GLM_EXL3_BLOCK);
+        glm_exl3_steps(words, panel / GLM_EXL3_TILE, w);
+        words += panel / GLM_EXL3_TILE * GLM_EXL3_STEP;
         int inside = k0 % GLM_EXL3_BLOCK;
         for (int row = 0; row < r->n; row += GLM_EXL3_ROWS) {
             int n = r->n - row < GLM_EXL3_ROWS ? r->n - row : GLM_EXL3_ROWS;

@@ -162,8 +162,8 @@ static inline void glm_kda_row(const struct glm_kda *a, const struct glm_kda_hea
         glm_store(row->q + c, glm_mul(glm_load(row->q + c), q_scale));
         glm_store(row->k + c, glm_mul(glm_load(row->k + c), k_scale));
     }
-    float b = glm_act_f32(a->b[(size_t)(s->first_row + i) * GLM_B_STRIDE + w->h]);
-    row->beta = glm_round_act(glm_sigmoid(b));
+    const act_t *b = a->b + (size_t)(s->first_row + i) * GLM_B_STRIDE;
+    row->beta = glm_round_act(glm_sigmoid(glm_act_f32(b[w->h])));
 }
 
 /* out = w · o · (mean o² + eps)^(-1/2) · σ(gate), one rounding at the end; o is rounded before. */

@@ -4,6 +4,8 @@
  * sum in pick order, times SCALE. A padded row picks -1 with weight 0. */
 #include "prelude.h"
 
+_Static_assert(GLM_TOPK <= GLM_E, "more picks than experts");
+
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 void glm_kernel(const struct glm_launch *l, void *const *args);
 

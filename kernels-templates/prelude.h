@@ -591,6 +591,42 @@ GLM_INLINE void glm_f16x32_f32(glm_u16x32 a, glm_f32x16 out[2])
 #endif
 }
 
+/* ---- Instructions beyond the target that change speed and no bit, asked for at run time ---- */
+
+/* x86-64-v4 machines with fp16 arithmetic and double shifts (Sapphire Rapids and later). */
+#if defined(GLM_AVX512) && !defined(GLM_NO_FP16) && (__GNUC__ >= 12 || __clang_major__ >= 14)
+#include <cpuid.h>
+#define GLM_HAVE_FP16 1
+#define GLM_FP16_CODE __attribute__((target("avx512fp16,avx512vbmi2")))
+static inline bool glm_fp16_usable(void)
+{
+    static int known; /* 0: not asked yet; every thread finds the same */
+    int k = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (k == 0) {
+        unsigned a, b, c, d;
+        bool yes = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d >> 23 & 1) && (c >> 6 & 1);
+        k = yes ? 1 : -1;
+        __atomic_store_n(&known, k, __ATOMIC_RELAXED);
+    }
+    return k > 0;
+}
+/* The n last-come bits of `before`, then the 16 - n first of `now`. */
+#define glm_join_u16(before, now, n) \
+    ((glm_u16x32){{(glm_nh)_mm512_shldi_epi16((__m512i)(before).v[0], (__m512i)(now).v[0], n)}})
+/* By name of the instruction: clang 14 knows it and has no intrinsic in reach of a v4 target. */
+GLM_FP16_CODE GLM_INLINE glm_u16x32 glm_add_f16x32(glm_u16x32 a, glm_u16x32 b)
+{
+    __asm__("vaddph %1, %0, %0" : "+v"(a.v[0]) : "v"(b.v[0]));
+    return a;
+}
+/* a * b + c */
+GLM_FP16_CODE GLM_INLINE glm_u16x32 glm_fma_f16x32(glm_u16x32 a, glm_u16x32 b, glm_u16x32 c)
+{
+    __asm__("vfmadd213ph %2, %1, %0" : "+v"(a.v[0]) : "v"(b.v[0]), "v"(c.v[0]));
+    return a;
+}
+#endif
+
 /* ---- e4m3, the finite variant: largest 448, 0x7f and 0xff NaN ---- */
 
 GLM_INLINE float glm_e4m3_f32(uint8_t c)

@@ -49,6 +49,9 @@ struct glm_draw {
 };
 #define GLM_DRAW_NO_END 1 /* end ids are masked */
 
+/* Among drawn tokens: this row needs the next larger sampling program. */
+#define GLM_DRAW_WIDER (-2)
+
 struct glm_round {
     int32_t n_rows; /* rows, padding included */
     int32_t n_streams;

@@ -54,6 +54,75 @@ GLM_INLINE glm_f32x16 glm_sum16_each(const glm_f32x16 a[16])
     return r;
 }
 
+/* Transposes 16 vectors of 16 lanes: each step swaps one bit of the vector's number with one of the
+ * lane's. */
+#if GLM_NATIVE == 1
+#define GLM_SWAP(a, b, low, high)                                                                  \
+    do {                                                                                           \
+        glm_nf swap_low = __builtin_shufflevector(a, b, GLM_UNPACK low);                           \
+        b = __builtin_shufflevector(a, b, GLM_UNPACK high);                                        \
+        a = swap_low;                                                                              \
+    } while (0)
+#else
+#define GLM_SWAP(a, b, low, high)                                                                  \
+    do {                                                                                           \
+        for (int part = 0; part < GLM_NATIVE; part++) {                                            \
+            glm_nf swap_low = __builtin_shufflevector(a[part], b[part], GLM_UNPACK low);           \
+            b[part] = __builtin_shufflevector(a[part], b[part], GLM_UNPACK high);                  \
+            a[part] = swap_low;                                                                    \
+        }                                                                                          \
+    } while (0)
+#endif
+GLM_INLINE void glm_transpose16(glm_f32x16 a[16])
+{
+#if GLM_NATIVE == 1
+    for (int i = 0; i < 8; i++)
+        GLM_SWAP(a[i].v[0], a[i + 8].v[0],
+                 (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+                 (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
+    for (int i = 0; i < 16; i++)
+        if ((i & 4) == 0)
+            GLM_SWAP(a[i].v[0], a[i + 4].v[0],
+                     (0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27),
+                     (4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31));
+    for (int i = 0; i < 16; i++)
+        if ((i & 2) == 0)
+            GLM_SWAP(a[i].v[0], a[i + 2].v[0],
+                     (0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29),
+                     (2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31));
+    for (int i = 0; i < 16; i += 2)
+        GLM_SWAP(a[i].v[0], a[i + 1].v[0],
+                 (0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30),
+                 (1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31));
+#else
+    const int lanes = GLM_NATIVE_LANES;
+    for (int step = 8; step >= lanes; step /= 2) /* whole registers change places */
+        for (int i = 0; i < 16; i++)
+            for (int part = 0; (i & step) == 0 && part < GLM_NATIVE; part++)
+                if ((part & (step / lanes)) == 0) {
+                    glm_nf t = a[i].v[part + step / lanes];
+                    a[i].v[part + step / lanes] = a[i + step].v[part];
+                    a[i + step].v[part] = t;
+                }
+#if GLM_NATIVE == 2
+    for (int i = 0; i < 16; i++)
+        if ((i & 4) == 0)
+            GLM_SWAP(a[i].v, a[i + 4].v, (0, 1, 2, 3, 8, 9, 10, 11), (4, 5, 6, 7, 12, 13, 14, 15));
+    for (int i = 0; i < 16; i++)
+        if ((i & 2) == 0)
+            GLM_SWAP(a[i].v, a[i + 2].v, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15));
+    for (int i = 0; i < 16; i += 2)
+        GLM_SWAP(a[i].v, a[i + 1].v, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15));
+#else
+    for (int i = 0; i < 16; i++)
+        if ((i & 2) == 0)
+            GLM_SWAP(a[i].v, a[i + 2].v, (0, 1, 4, 5), (2, 3, 6, 7));
+    for (int i = 0; i < 16; i += 2)
+        GLM_SWAP(a[i].v, a[i + 1].v, (0, 4, 2, 6), (1, 5, 3, 7));
+#endif
+#endif
+}
+
 /* Sum of squares of n stored activations, n a multiple of 16: four 16-lane sums taken in turns of
  * 16, added (0 + 1) + (2 + 3). */
 GLM_INLINE float glm_square_sum(const act_t *x, int n)

@@ -2,7 +2,7 @@
 /* The worker that turns requests into operation lists, one list a round: finished streams out,
  * waiting requests in (in arrival order), one prompt slice of the oldest filling stream, one decode
  * step of all decoding streams. Owns requests and their mailboxes; ids only, text is http's.
- * Execution is engine.h's. Lock order: `lock` alone; notify callbacks run without it. */
+ * Execution is engine.h's. Lock order: `lock` first, then what a notify callback takes. */
 #include "runtime/scheduler.h"
 
 #include "spec/base/log.h"
@@ -85,6 +85,13 @@ static void over(struct glm_scheduler *s, struct glm_request *r, enum glm_finish
         s->stats.failed_total++;
 }
 
+/* Under the lock, so that release can cut the reader off: its callback takes no lock of ours. */
+static void notify(struct glm_request *r)
+{
+    if (r->notify != NULL)
+        r->notify(r->context);
+}
+
 static bool is_end_id(const struct glm_plan *plan, int32_t id)
 {
     for (uint32_t i = 0; i < plan->n_end_ids; i++)
@@ -99,7 +106,7 @@ static struct glm_op *push(struct glm_scheduler *s, enum glm_op_kind kind, uint3
 {
     GLM_ASSERT(s->n_ops < GLM_MAX_OPS);
     struct glm_op *op = &s->ops[s->n_ops++];
-    *op = (struct glm_op){ .kind = kind, .stream = stream };
+    *op = (struct glm_op){.kind = kind, .stream = stream};
     return op;
 }
 
@@ -227,6 +234,7 @@ static void take_token(struct glm_scheduler *s, struct glm_request *r, int32_t i
         over(s, r, GLM_FINISH_END_ID);
     else if (r->n_reply == r->max_tokens)
         over(s, r, GLM_FINISH_LENGTH);
+    notify(r);
 }
 
 static void take_results(struct glm_scheduler *s, const struct glm_round_result *result,
@@ -244,14 +252,9 @@ static void take_results(struct glm_scheduler *s, const struct glm_round_result 
     s->stats.pool_free_tokens = glm_engine_pool_free_tokens(s->engine);
 }
 
-/* Wakes the readers of what take_results wrote; retires the streams that are over. The worker's
- * own reference keeps each request alive meanwhile. */
-static void notify_and_retire(struct glm_scheduler *s)
+/* Retires the streams whose requests take_results ended. */
+static void retire(struct glm_scheduler *s)
 {
-    for (uint32_t i = 0; i < s->n_outs; i++)
-        if (s->outs[i]->notify != NULL)
-            s->outs[i]->notify(s->outs[i]->context);
-    pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < s->n_outs; i++) {
         struct glm_request *r = s->outs[i];
         if (r->phase != PHASE_OVER)
@@ -260,47 +263,31 @@ static void notify_and_retire(struct glm_scheduler *s)
         s->finish_due[r->stream] = true;
         drop_reference(r);
     }
-    pthread_mutex_unlock(&s->lock);
 }
 
-/* Ends every request: the engine is lost or the server stops. Called without the lock. */
+static void fail_request(struct glm_scheduler *s, struct glm_request *r,
+                         const struct glm_error *error)
+{
+    r->error = *error;
+    over(s, r, GLM_FINISH_FAILED);
+    notify(r);
+    drop_reference(r);
+}
+
+/* Ends every request: the engine is lost or the server stops. */
 static void fail_all(struct glm_scheduler *s, const struct glm_error *error)
 {
-    struct glm_request *failed[GLM_ROUND_STREAMS];
-    uint32_t n = 0;
-    pthread_mutex_lock(&s->lock);
     for (uint32_t i = 0; i < s->plan->limits.n_streams; i++) {
-        if (s->streams[i] == NULL)
-            continue;
-        failed[n++] = s->streams[i];
+        if (s->streams[i] != NULL)
+            fail_request(s, s->streams[i], error);
         s->streams[i] = NULL;
     }
-    struct glm_request *queued = s->first_queued;
-    s->first_queued = s->last_queued = NULL;
-    for (uint32_t i = 0; i < n; i++) {
-        failed[i]->error = *error;
-        over(s, failed[i], GLM_FINISH_FAILED);
+    while (s->first_queued != NULL) {
+        struct glm_request *r = s->first_queued;
+        s->first_queued = r->next;
+        fail_request(s, r, error);
     }
-    for (struct glm_request *r = queued; r != NULL; r = r->next) {
-        r->error = *error;
-        over(s, r, GLM_FINISH_FAILED);
-    }
-    pthread_mutex_unlock(&s->lock);
-    for (uint32_t i = 0; i < n; i++)
-        if (failed[i]->notify != NULL)
-            failed[i]->notify(failed[i]->context);
-    for (struct glm_request *r = queued; r != NULL; r = r->next)
-        if (r->notify != NULL)
-            r->notify(r->context);
-    pthread_mutex_lock(&s->lock);
-    for (uint32_t i = 0; i < n; i++)
-        drop_reference(failed[i]);
-    while (queued != NULL) {
-        struct glm_request *next = queued->next;
-        drop_reference(queued);
-        queued = next;
-    }
-    pthread_mutex_unlock(&s->lock);
+    s->last_queued = NULL;
 }
 
 static void break_down(struct glm_scheduler *s, const struct glm_error *error)
@@ -309,14 +296,14 @@ static void break_down(struct glm_scheduler *s, const struct glm_error *error)
     pthread_mutex_lock(&s->lock);
     s->broken = *error;
     s->stats.broken = true;
-    pthread_mutex_unlock(&s->lock);
     fail_all(s, error);
+    pthread_mutex_unlock(&s->lock);
 }
 
 static void *work(void *argument)
 {
     struct glm_scheduler *s = argument;
-    struct glm_error error = { 0 };
+    struct glm_error error = {0};
     for (;;) {
         pthread_mutex_lock(&s->lock);
         build_list(s);
@@ -331,7 +318,7 @@ static void *work(void *argument)
             break;
 
         struct glm_round_result result;
-        error = (struct glm_error){ 0 };
+        error = (struct glm_error){0};
         enum glm_status status = glm_engine_run(s->engine, s->ops, s->n_ops, &result, &error);
         if (status != GLM_OK) {
             break_down(s, &error);
@@ -340,14 +327,17 @@ static void *work(void *argument)
         pthread_mutex_lock(&s->lock);
         take_results(s, &result, now_s() - began);
         s->step_began = 0;
+        retire(s);
         pthread_mutex_unlock(&s->lock);
-        notify_and_retire(s);
     }
+    error = (struct glm_error){0};
     glm_fail(&error, GLM_ECANCELED, "the server is stopping");
+    pthread_mutex_lock(&s->lock);
     fail_all(s, &error);
-    struct glm_op stop = { .kind = GLM_OP_STOP };
+    pthread_mutex_unlock(&s->lock);
+    struct glm_op stop = {.kind = GLM_OP_STOP};
     struct glm_round_result result;
-    error = (struct glm_error){ 0 };
+    error = (struct glm_error){0};
     if (glm_engine_run(s->engine, &stop, 1, &result, &error) != GLM_OK)
         glm_log(GLM_LOG_WARN, "cannot tell the other ranks to stop: %s", error.message);
     return NULL;
@@ -547,6 +537,7 @@ void glm_request_release(struct glm_request *r)
         return;
     pthread_mutex_t *lock = &r->scheduler->lock;
     pthread_mutex_lock(lock);
+    r->notify = NULL;
     drop_reference(r);
     pthread_mutex_unlock(lock);
 }

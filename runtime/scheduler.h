@@ -11,19 +11,26 @@
 struct glm_scheduler;
 struct glm_request; /* counted reference */
 
-enum glm_finish { GLM_FINISH_NONE, GLM_FINISH_END_ID, GLM_FINISH_LENGTH, GLM_FINISH_STOPPED,
-                  GLM_FINISH_CANCELED, GLM_FINISH_FAILED };
+enum glm_finish {
+    GLM_FINISH_NONE,
+    GLM_FINISH_END_ID,
+    GLM_FINISH_LENGTH,
+    GLM_FINISH_STOPPED,
+    GLM_FINISH_CANCELED,
+    GLM_FINISH_FAILED
+};
 
 struct glm_request_params {
     const int32_t *ids; /* prompt, borrowed for the call; 1..window-1 */
     uint32_t n_ids;
-    uint32_t max_tokens;  /* prompt + max_tokens <= window: checked by the caller */
+    uint32_t max_tokens; /* prompt + max_tokens <= window: checked by the caller */
     uint32_t min_tokens;
-    bool ignore_end;      /* end ids do not finish and stay in the reply */
+    bool ignore_end; /* end ids do not finish and stay in the reply */
     uint64_t seed;
     float temperature, top_p, min_p;
     int32_t top_k;
-    /* Called by the worker when something new is in the mailbox; must not block. */
+    /* Called by the worker, with its lock held, when something new is in the mailbox: must not
+     * block and must not call into the scheduler. Never called again after glm_request_release. */
     void (*notify)(void *context);
     void *context;
 };

@@ -11,12 +11,14 @@
 #include "spec/model.h"
 
 /* Stored element types, as safetensors spells them. */
+/* clang-format off */
 #define GLM_DTYPE_MAP(X)                                                                           \
     X(GLM_F64, "F64", 8) X(GLM_I64, "I64", 8) X(GLM_U64, "U64", 8) X(GLM_F32, "F32", 4)            \
     X(GLM_I32, "I32", 4) X(GLM_U32, "U32", 4) X(GLM_F16, "F16", 2) X(GLM_BF16, "BF16", 2)          \
     X(GLM_I16, "I16", 2) X(GLM_U16, "U16", 2) X(GLM_F8_E4M3, "F8_E4M3", 1)                         \
     X(GLM_F8_E5M2, "F8_E5M2", 1) X(GLM_F8_E8M0, "F8_E8M0", 1) X(GLM_U8, "U8", 1)                   \
     X(GLM_I8, "I8", 1) X(GLM_BOOL, "BOOL", 1)
+/* clang-format on */
 enum glm_dtype {
 #define GLM_DTYPE_ENUM(name, text, bytes) name,
     GLM_DTYPE_MAP(GLM_DTYPE_ENUM)
@@ -32,10 +34,10 @@ struct glm_tensor {
     enum glm_dtype dtype;
     uint32_t n_dims;
     uint64_t shape[GLM_MAX_DIMS];
-    uint32_t file;        /* index into files[] */
-    uint64_t offset;      /* bytes from the start of the file */
+    uint32_t file;   /* index into files[] */
+    uint64_t offset; /* bytes from the start of the file */
     uint64_t size_bytes;
-    const char *role;     /* as glm_expected_tensor; "" for a tensor the geometry does not ask for */
+    const char *role; /* as glm_expected_tensor; "" for a tensor the geometry does not ask for */
     uint32_t fan_in;
 };
 
@@ -44,27 +46,27 @@ enum glm_checkpoint_kind { GLM_CHECKPOINT_FILES, GLM_CHECKPOINT_SYNTHETIC };
 /* Owner: the compiling thread; glmd reads it while loading. Everything lives in the arena. */
 struct glm_checkpoint {
     enum glm_checkpoint_kind kind;
-    const char *folder;        /* NULL for a built-in synthetic geometry */
-    const char *const *files;  /* names inside folder, in byte order */
+    const char *folder;       /* NULL for a built-in synthetic geometry */
+    const char *const *files; /* names inside folder, in byte order */
     const uint64_t *file_bytes;
     uint32_t n_files;
     struct glm_tensor *tensors; /* sorted by name in byte order */
     uint32_t n_tensors;
     struct glm_model model;
-    bool experts_exl3;    /* routed experts are stored as EXL3 groups */
-    uint32_t exl3_bits;   /* rate K of the routed experts, 1..8 */
+    bool experts_exl3;     /* routed experts are stored as EXL3 groups */
+    uint32_t exl3_bits;    /* rate K of the routed experts, 1..8 */
     char exl3_codebook[8]; /* "mcg", "mul1" or "3inst" */
-    char digest[65];      /* SHA-256 over config, headers and file sizes, hex */
+    char digest[65];       /* SHA-256 over config, headers and file sizes, hex */
     const uint32_t *slots; /* glm_checkpoint_find's hash table: tensor index + 1, 0 free */
     uint32_t n_slots;      /* a power of two */
 };
 
 /* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8": experts in EXL3; with
  * "-bf16" after the name as plain weights), or "synthetic:FOLDER" (geometry and storage kinds of
- * that folder's checkpoint). Reads config and every header, checks every tensor the geometry expects
- * for presence, shape and dtype, adds each independent problem to diags and returns GLM_ECHECKPOINT
- * if there was one. A tower or MTP layer that the config states and no tensor holds is left out of
- * the geometry with a warning. A hub id is resolved by the caller (cluster.h). */
+ * that folder's checkpoint). Reads config and every header, checks every tensor the geometry
+ * expects for presence, shape and dtype, adds each independent problem to diags and returns
+ * GLM_ECHECKPOINT if there was one. A tower or MTP layer that the config states and no tensor holds
+ * is left out of the geometry with a warning. A hub id is resolved by the caller (cluster.h). */
 enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, struct diag_list *diags,
                                     struct glm_checkpoint **out);
 
@@ -81,13 +83,15 @@ enum glm_status glm_safetensors_header(const char *file_name, const void *bytes,
                                        struct glm_tensor **tensors, uint32_t *n_tensors,
                                        struct glm_error *err);
 
-/* config.json → geometry. Errors: GLM_ECHECKPOINT naming the key, the value and what is supported. */
+/* config.json → geometry. Errors: GLM_ECHECKPOINT naming the key, the value and what is supported.
+ */
 enum glm_status glm_model_parse(const char *json, size_t len, struct glm_model *out,
                                 struct glm_error *err);
 
-/* Calls visit (whose tensor and name live for the call only) for every tensor that the language model of this geometry must have, in layer order:
- * one table of (pattern, shape, dtype, when) drives check, synthesis and the parameter count.
- * `exl3_bits` 0: experts as plain weights. shape[] as stored, [out, in]. MTP layer included. */
+/* Calls visit (whose tensor and name live for the call only) for every tensor that the language
+ * model of this geometry must have, in layer order: one table of (pattern, shape, dtype, when)
+ * drives check, synthesis and the parameter count. `exl3_bits` 0: experts as plain weights. shape[]
+ * as stored, [out, in]. MTP layer included. */
 struct glm_expected_tensor {
     const char *name;
     uint32_t n_dims;
@@ -116,7 +120,7 @@ struct glm_parameters glm_model_parameters(const struct glm_model *m);
 struct glm_synthetic {
     uint64_t seed;
     enum glm_dtype dtype;
-    int kind; /* enum synthetic_kind of synthetic.c */
+    int kind;         /* enum synthetic_kind of synthetic.c */
     double low, step; /* uniform: low + step * u for u in 0..65535 */
 };
 struct glm_synthetic glm_synthetic_of(const struct glm_tensor *t);

@@ -7,33 +7,49 @@
 #include "spec/base/diag.h"
 #include "spec/checkpoint.h"
 
-enum { GLM_MAX_NODES = 8, GLM_MAX_RANKS = 8, GLM_MAX_LANES = 16, GLM_MAX_CABLES = 32, GLM_MAX_DRAFTERS = 4 };
+enum {
+    GLM_MAX_NODES = 8,
+    GLM_MAX_RANKS = 8,
+    GLM_MAX_LANES = 16,
+    GLM_MAX_CABLES = 32,
+    GLM_MAX_DRAFTERS = 4
+};
 
 enum glm_device { GLM_DEVICE_CPU, GLM_DEVICE_CUDA, GLM_DEVICE_GB10 };
 enum glm_transport { GLM_TRANSPORT_SHM, GLM_TRANSPORT_TCP, GLM_TRANSPORT_ROCE, GLM_TRANSPORT_NCCL };
-enum glm_topology { GLM_TOPOLOGY_LOOPBACK, GLM_TOPOLOGY_DIRECT, GLM_TOPOLOGY_TRIANGLE,
-                    GLM_TOPOLOGY_RING, GLM_TOPOLOGY_SWITCH };
+enum glm_topology {
+    GLM_TOPOLOGY_LOOPBACK,
+    GLM_TOPOLOGY_DIRECT,
+    GLM_TOPOLOGY_TRIANGLE,
+    GLM_TOPOLOGY_RING,
+    GLM_TOPOLOGY_SWITCH
+};
 enum glm_expert_form { GLM_EXPERTS_EXL3, GLM_EXPERTS_BF16 };
 enum glm_matrix_form { GLM_FORM_BF16, GLM_FORM_Q4, GLM_FORM_FP8 };
 enum glm_kv_form { GLM_KV_FP32, GLM_KV_BF16, GLM_KV_FP8 };
 enum glm_act { GLM_ACT_F32, GLM_ACT_BF16 };
+/* How a checkpoint gets to the nodes: every node reads the same path, or apply copies it there. */
+enum glm_distribution { GLM_WEIGHTS_SHARED, GLM_WEIGHTS_COPY };
+
+/* A cable's end that is a switch and no node. */
+#define GLM_SWITCH_END UINT32_MAX
 
 struct glm_node {
     const char *name;
-    const char *host;      /* "local" or an ssh target */
-    const char *control;   /* address for ssh and control; default the host */
+    const char *host;    /* "local" or an ssh target */
+    const char *control; /* address for ssh and control; default the host */
     enum glm_device device;
     uint32_t device_index; /* cuda:N */
     uint64_t memory_bytes; /* 0: not declared, found at apply */
     uint64_t reserve_bytes;
-    uint32_t threads;      /* host ranks; 0: cores / ranks on the host, at least 1 */
+    uint32_t threads; /* host ranks; 0: cores / ranks on the host, at least 1 */
     struct src_span at;
 };
 
 struct glm_cable_end {
-    uint32_t node;
+    uint32_t node; /* or GLM_SWITCH_END: the b end of a cable to a switch */
     uint32_t port;
-    const char *address; /* "" : discovered */
+    const char *address; /* IPv4; "" : discovered, or a switch */
 };
 struct glm_cable {
     struct glm_cable_end a, b;
@@ -62,28 +78,29 @@ struct glm_lane {
     struct glm_formats formats;
     const char *drafters[GLM_MAX_DRAFTERS]; /* "mtp", "copy", "dflash2" or its folder */
     uint32_t n_drafters;
-    bool rotate_uneven;            /* the uneven unit rotates by layer */
+    bool rotate_uneven; /* the uneven unit rotates by layer */
     bool vision;
-    bool thinking;                 /* server default: thinking on */
-    const char *effort;            /* server default effort, "" = template's Max */
-    uint32_t max_tokens;           /* default reply length */
+    bool thinking;       /* server default: thinking on */
+    const char *effort;  /* server default effort, "" = template's Max */
+    uint32_t max_tokens; /* default reply length */
     uint64_t max_body_bytes;
-    const char *api_key_file;      /* "" = open */
+    const char *api_key_file; /* "" = open */
     struct src_span at;
 };
 
 struct glm_cluster {
     const char *name;
     const char *spec_path;
-    const char *spec_text;   /* the whole file */
-    char spec_digest[65];    /* SHA-256 of it, hex */
+    const char *spec_text;        /* the whole file */
+    char spec_digest[65];         /* SHA-256 of it, hex */
     const char *checkpoint_where; /* as written */
     const char *checkpoint_path;  /* folder, or "synthetic:…", after hub-cache look-up */
-    bool checkpoint_absent;  /* hub id not found: built-in geometry, apply refuses */
+    bool checkpoint_absent;       /* hub id not found: built-in geometry, apply refuses */
     const char *served_name;
+    enum glm_distribution distribution;
     struct glm_checkpoint *checkpoint;
     enum glm_transport transport;
-    enum glm_topology topology;
+    enum glm_topology topology; /* of the lane with the most ranks */
     struct glm_node nodes[GLM_MAX_NODES];
     uint32_t n_nodes;
     struct glm_cable cables[GLM_MAX_CABLES];
@@ -102,6 +119,12 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
                                   struct arena *arena, struct diag_list *diags,
                                   struct glm_cluster **out);
 
+/* Memory declared for the nodes that share the memory of node `node`: the same host, and either
+ * both in host memory (cpu and gb10) or on the same cuda:N. lane NULL: all nodes; else those of its
+ * ranks. 0 when any of them declares none. apply compares it with what the machine has. */
+uint64_t glm_cluster_host_bytes(const struct glm_cluster *c, const struct glm_lane *lane,
+                                uint32_t node);
+
 /* Lane index by name; name NULL: the default lane (`default: true`, or the only one).
  * GLM_ENOTFOUND with the list of lanes. */
 enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, uint32_t *lane,
@@ -113,6 +136,7 @@ enum glm_status glm_schema_explain(const char *field, struct buf *out, struct gl
 /* The reference page of all fields (Markdown), generated into docs/spec.md. */
 void glm_schema_reference(struct buf *out);
 
+const char *glm_device_text(enum glm_device d);
 const char *glm_transport_text(enum glm_transport t);
 const char *glm_topology_text(enum glm_topology t);
 const char *glm_matrix_form_text(enum glm_matrix_form f);

@@ -18,7 +18,7 @@ enum { BLOCK_BYTES = 64 * 1024 };
 
 void arena_init(struct arena *a, size_t limit_bytes)
 {
-    *a = (struct arena){ .limit_bytes = limit_bytes };
+    *a = (struct arena){.limit_bytes = limit_bytes};
 }
 
 void arena_release(struct arena *a)
@@ -66,8 +66,8 @@ void *arena_array(struct arena *a, size_t n, size_t size)
 
 char *arena_strndup(struct arena *a, const char *text, size_t len)
 {
-    char *copy = arena_alloc(a, len + 1);
-    if (copy != NULL)
+    char *copy = len == SIZE_MAX ? NULL : arena_alloc(a, len + 1);
+    if (copy != NULL && len > 0)
         memcpy(copy, text, len);
     return copy;
 }

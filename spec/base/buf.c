@@ -14,7 +14,7 @@
 void buf_release(struct buf *b)
 {
     free(b->data);
-    *b = (struct buf){ 0 };
+    *b = (struct buf){0};
 }
 
 void buf_clear(struct buf *b)
@@ -89,9 +89,9 @@ static size_t utf8_length(const unsigned char *p, size_t left)
     static const struct {
         unsigned char first, last, second_first, second_last, length;
     } rows[] = {
-        { 0x00, 0x7F, 0x00, 0x00, 1 }, { 0xC2, 0xDF, 0x80, 0xBF, 2 }, { 0xE0, 0xE0, 0xA0, 0xBF, 3 },
-        { 0xE1, 0xEC, 0x80, 0xBF, 3 }, { 0xED, 0xED, 0x80, 0x9F, 3 }, { 0xEE, 0xEF, 0x80, 0xBF, 3 },
-        { 0xF0, 0xF0, 0x90, 0xBF, 4 }, { 0xF1, 0xF3, 0x80, 0xBF, 4 }, { 0xF4, 0xF4, 0x80, 0x8F, 4 },
+        {0x00, 0x7F, 0x00, 0x00, 1}, {0xC2, 0xDF, 0x80, 0xBF, 2}, {0xE0, 0xE0, 0xA0, 0xBF, 3},
+        {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3}, {0xEE, 0xEF, 0x80, 0xBF, 3},
+        {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4}, {0xF4, 0xF4, 0x80, 0x8F, 4},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         if (p[0] < rows[i].first || p[0] > rows[i].last)
@@ -169,8 +169,8 @@ enum glm_status glm_file_read(const char *path, size_t limit_bytes, struct buf *
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return glm_fail(err, errno == ENOENT ? GLM_ENOTFOUND : GLM_EIO, "cannot open '%s': %s", path,
-                        strerror(errno));
+        return glm_fail(err, errno == ENOENT ? GLM_ENOTFOUND : GLM_EIO, "cannot open '%s': %s",
+                        path, strerror(errno));
     buf_clear(out);
     enum glm_status status = read_all(fd, path, limit_bytes, out, err);
     close(fd);
@@ -194,7 +194,7 @@ static int write_all(int fd, const char *bytes, size_t len)
 enum glm_status glm_file_write(const char *path, const void *bytes, size_t len, unsigned mode,
                                struct glm_error *err)
 {
-    struct buf temporary = { 0 };
+    struct buf temporary = {0};
     buf_printf(&temporary, "%s.XXXXXX", path);
     if (temporary.failed)
         return glm_fail(err, GLM_ENOMEM, "cannot write '%s': out of memory", path);

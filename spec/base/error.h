@@ -26,10 +26,10 @@ void glm_error_hint(struct glm_error *err, const char *format, ...)
  * input, memory or a lost peer. */
 _Noreturn void glm_bug(const char *file, int line, const char *text);
 #define GLM_BUG(text) glm_bug(__FILE__, __LINE__, (text))
-#define GLM_ASSERT(condition)                                                                      \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            GLM_BUG("broken invariant: " #condition);                                              \
+#define GLM_ASSERT(condition)                         \
+    do {                                              \
+        if (!(condition))                             \
+            GLM_BUG("broken invariant: " #condition); \
     } while (0)
 
 #endif

@@ -12,7 +12,7 @@
 
 static int log_rank = -1;
 static enum glm_log_level log_limit = GLM_LOG_INFO;
-static const char *const level_names[] = { "error", "warn", "info", "trace" };
+static const char *const level_names[] = {"error", "warn", "info", "trace"};
 
 void glm_log_init(int rank)
 {

@@ -3,10 +3,12 @@
  * goes wrong here is a broken test: it prints the reason and aborts. */
 #include "tests/support/kernel.h"
 
+#include "codegen/kernels.h"
 #include "kernels-templates/prelude.h"
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <glob.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -18,11 +20,14 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { MAX_KERNELS = 512, GUARD_BYTES = 64, ALLOC_MAGIC = 0x5a17 };
+enum { MAX_KERNELS = 512, MAX_PARAMS = 48, GUARD_BYTES = 64, ALLOC_MAGIC = 0x5a17 };
 
 struct test_kernel {
     uint64_t key;
-    char name[64], params[512];
+    const struct glm_manifest *manifest;
+    char text[1024]; /* of the parameters, cut into pieces */
+    struct glm_plan_param params[MAX_PARAMS];
+    uint32_t n_params;
     void *handle;
     glm_host_kernel run;
 };
@@ -75,53 +80,62 @@ bool test_build_usable(const struct test_build *build)
     return !strcmp(build->target, "x86-64-v3") && !strcmp(test_host_target(), "x86-64-v4");
 }
 
-struct text {
-    char bytes[16384];
-    size_t len;
-};
+/* ---- Manifests ---- */
 
-static void add(struct text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct text *t, const char *format, ...)
+static struct arena manifest_arena;
+static struct glm_manifest *manifests;
+static uint32_t n_manifests;
+
+static const struct glm_manifest *manifest(const char *name)
 {
-    va_list args;
-    va_start(args, format);
-    int n = vsnprintf(t->bytes + t->len, sizeof t->bytes - t->len, format, args);
-    va_end(args);
-    if (n < 0 || (size_t)n >= sizeof t->bytes - t->len)
-        broken("source text is too long");
-    t->len += (size_t)n;
+    struct glm_error err = {0};
+    if (!manifests) {
+        arena_init(&manifest_arena, 64 << 20);
+        if (glm_manifests_load(&manifest_arena, &manifests, &n_manifests, &err) != GLM_OK)
+            broken("%s", err.message);
+    }
+    const struct glm_manifest *m = glm_manifest_find(manifests, n_manifests, name);
+    if (!m)
+        broken("there is no manifest '%s'", name);
+    return m;
 }
 
-/* "N=64 FORM=bf16 EPS=1e-5" as the constants that codegen/manifest.h describes. */
-static void add_params(struct text *t, const char *params)
+/* "N=64 FORM=bf16 EPS=1e-5" as a plan's kernel. */
+static void parse_params(struct test_kernel *k)
 {
-    char copy[512], *save = NULL;
-    snprintf(copy, sizeof copy, "%s", params);
-    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
+    char *save = NULL;
+    for (char *p = strtok_r(k->text, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
         char *value = strchr(p, '=');
-        if (!value)
-            broken("parameter '%s' has no value", p);
+        if (!value || k->n_params == MAX_PARAMS)
+            broken("parameter '%s' has no value, or there are too many", p);
         *value++ = '\0';
-        char *end;
-        strtod(value, &end);
-        if (*end)
-            add(t, "#define GLM_%s_%s 1\n", p, value);
-        else if (strpbrk(value, ".e"))
-            add(t, "#define GLM_%s %sf\n", p, value);
-        else
-            add(t, "#define GLM_%s (%s)\n", p, value);
+        struct glm_plan_param *param = &k->params[k->n_params++];
+        *param = (struct glm_plan_param){.name = p, .text = value, .origin = "test"};
+        for (uint32_t i = 0; i < k->manifest->n_params; i++)
+            if (!strcmp(k->manifest->params[i].name, p) &&
+                !strcmp(k->manifest->params[i].type, "int")) {
+                param->value = strtoll(value, NULL, 10);
+                param->text = NULL;
+            }
     }
 }
 
-static uint64_t hash_file(const char *path, uint64_t seed)
+/* Every header of the folder: a body may include any of them. */
+static uint64_t hash_headers(uint64_t seed)
 {
-    FILE *f = fopen(path, "rb");
-    if (!f)
-        broken("cannot open '%s': %s", path, strerror(errno));
-    static char bytes[1 << 18];
-    size_t n = fread(bytes, 1, sizeof bytes, f);
-    fclose(f);
-    return XXH3_64bits_withSeed(bytes, n, seed);
+    glob_t found;
+    if (glob("kernels-templates/*.h", 0, NULL, &found) != 0)
+        broken("there are no kernels-templates/*.h here");
+    for (size_t i = 0; i < found.gl_pathc; i++) {
+        struct buf b = {0};
+        struct glm_error err = {0};
+        if (glm_file_read(found.gl_pathv[i], 1 << 20, &b, &err) != GLM_OK)
+            broken("%s", err.message);
+        seed = XXH3_64bits_withSeed(b.data, b.len, seed);
+        buf_release(&b);
+    }
+    globfree(&found);
+    return seed;
 }
 
 static void compile(const struct test_build *build, const char *text, const char *so)
@@ -149,36 +163,21 @@ static void compile(const struct test_build *build, const char *text, const char
     unlink(c);
 }
 
-struct test_kernel *test_kernel_with(const struct test_build *build, const char *name,
-                                     const char *params, const char *act)
+/* The kernel of this source text, compiled unless the folder has it. Takes the text. */
+static struct test_kernel *load(const struct test_build *build, const char *name, struct buf *t,
+                                bool *fresh)
 {
-    struct text t = {.len = 0};
-    add(&t, "/* %s -march=%s */\n", build->cc ? build->cc : default_cc(),
-        build->target ? build->target : test_host_target());
-    add(&t, "#define GLM_ACT_%s 1\n", !strcmp(act, "bf16") ? "BF16" : "F32");
-    add_params(&t, params);
-    char body[256];
-    snprintf(body, sizeof body, "kernels-templates/%s.c", name);
-    add(&t, "#line 1 \"%s\"\n#include \"%s.c\"\n", body, name);
-
-    static const char *const headers[] = {"prelude.h", "dots.h",     "exl3.h", "sums.h", "hc.h",
-                                          "kda.h",     "kv.h",       "draw.h", "round.h",
-                                          "host_abi.h"};
-    uint64_t key = XXH3_64bits(t.bytes, t.len);
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
-        char path[256];
-        snprintf(path, sizeof path, "kernels-templates/%s", headers[i]);
-        if (access(path, R_OK) == 0)
-            key = hash_file(path, key);
-    }
-    key = hash_file(body, key);
+    buf_printf(t, "\n/* %s -march=%s */\n", build->cc ? build->cc : default_cc(),
+               build->target ? build->target : test_host_target());
+    uint64_t key = hash_headers(XXH3_64bits(t->data, t->len));
+    *fresh = false;
     for (size_t i = 0; i < n_kernels; i++)
-        if (kernels[i].key == key)
+        if (kernels[i].key == key) {
+            buf_release(t);
             return &kernels[i];
+        }
     if (n_kernels == MAX_KERNELS)
         broken("more than %d kernels", MAX_KERNELS);
-
-    char so[256];
 #if defined(__SANITIZE_ADDRESS__)
     const char *folder = "build/test-kernels-sanitized";
 #else
@@ -186,14 +185,13 @@ struct test_kernel *test_kernel_with(const struct test_build *build, const char 
 #endif
     mkdir("build", 0777);
     mkdir(folder, 0777);
+    char so[256], path[300];
     snprintf(so, sizeof so, "%s/%s-%016llx.so", folder, name, (unsigned long long)key);
     if (access(so, R_OK) != 0)
-        compile(build, t.bytes, so);
+        compile(build, t->data, so);
+    buf_release(t);
     struct test_kernel *k = &kernels[n_kernels++];
     k->key = key;
-    snprintf(k->name, sizeof k->name, "%s", name);
-    snprintf(k->params, sizeof k->params, "%s", params);
-    char path[300];
     snprintf(path, sizeof path, "./%s", so);
     k->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!k->handle)
@@ -203,7 +201,51 @@ struct test_kernel *test_kernel_with(const struct test_build *build, const char 
     if (!abi || *abi != GLM_HOST_ABI_VERSION || !symbol)
         broken("'%s' does not export %s and %s", name, GLM_HOST_KERNEL_SYMBOL, GLM_HOST_ABI_SYMBOL);
     memcpy(&k->run, &symbol, sizeof k->run);
+    *fresh = true;
     return k;
+}
+
+struct test_kernel *test_kernel_with(const struct test_build *build, const char *name,
+                                     const char *params, const char *act)
+{
+    struct test_kernel draft = {.manifest = manifest(name)};
+    snprintf(draft.text, sizeof draft.text, "%s", params);
+    parse_params(&draft);
+    struct glm_plan_kernel plan = {name, name, draft.params, draft.n_params};
+    struct buf t = {0};
+    struct glm_error err = {0};
+    if (glm_kernel_emit(draft.manifest, &plan, act, &t, &err) != GLM_OK)
+        broken("%s", err.message);
+    bool fresh;
+    struct test_kernel *k = load(build, name, &t, &fresh);
+    if (fresh) {
+        k->manifest = draft.manifest;
+        snprintf(k->text, sizeof k->text, "%s", params);
+        parse_params(k);
+    }
+    return k;
+}
+
+struct test_kernel *test_kernel_file(const struct test_build *build, const char *path,
+                                     const char *constants, const char *act)
+{
+    char copy[512], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", constants);
+    struct buf t = {0};
+    struct glm_error err = {0};
+    buf_printf(&t, "#define GLM_ACT_%s 1\n", strcmp(act, "bf16") ? "F32" : "BF16");
+    for (char *p = strtok_r(copy, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
+        p[strcspn(p, "=")] = ' ';
+        buf_printf(&t, "#define GLM_%s\n", p);
+    }
+    struct buf body = {0};
+    if (glm_file_read(path, 1 << 20, &body, &err) != GLM_OK)
+        broken("%s", err.message);
+    buf_printf(&t, "#line 1 \"%s\"\n", path);
+    buf_add(&t, body.data, body.len);
+    buf_release(&body);
+    bool fresh;
+    return load(build, strrchr(path, '/') + 1, &t, &fresh);
 }
 
 struct test_kernel *test_kernel(const char *name, const char *params, const char *act)
@@ -213,9 +255,16 @@ struct test_kernel *test_kernel(const char *name, const char *params, const char
 
 size_t test_kernel_scratch(const struct test_kernel *k, const struct glm_round *round)
 {
-    (void)k;
-    (void)round;
-    return 8 << 20;
+    if (!k->manifest)
+        return 0;
+    struct glm_cost_context at = {.R = round->n_rows, .O = round->n_out, .S = round->n_streams};
+    at.T = 64; /* scratch may not depend on it: a rank plan knows no threads */
+    double bytes = 0;
+    struct glm_error err = {0};
+    if (glm_expression_eval(k->manifest->scratch, k->params, k->n_params, &at, &bytes, &err) !=
+        GLM_OK)
+        broken("%s", err.message);
+    return (size_t)bytes;
 }
 
 /* ---- Running ---- */
@@ -298,12 +347,13 @@ double test_threads_run(struct test_threads *t, const struct test_kernel *k,
     t->kernel = k;
     t->args = args;
     t->launch = (struct glm_launch){0, t->n, round, scratch, wait_barrier, &t->inner};
+    clockid_t clock = t->n == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC;
     struct timespec a, b;
     pthread_barrier_wait(&t->gate);
-    clock_gettime(CLOCK_MONOTONIC, &a);
+    clock_gettime(clock, &a);
     run_member(t, 0);
     pthread_barrier_wait(&t->gate);
-    clock_gettime(CLOCK_MONOTONIC, &b);
+    clock_gettime(clock, &b);
     return (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
 }
 
@@ -315,7 +365,7 @@ void test_kernel_run(const struct test_kernel *k, const struct glm_round *round,
     struct test_threads *t = test_threads_new(n_threads);
     test_threads_run(t, k, round, args, scratch);
     test_threads_free(t);
-    test_free(scratch);
+    test_release(scratch);
 }
 
 /* ---- Memory ---- */
@@ -333,7 +383,7 @@ void *test_alloc(size_t bytes)
     return p + 64;
 }
 
-void test_free(void *memory)
+void test_release(void *memory)
 {
     if (!memory)
         return;
@@ -347,6 +397,11 @@ void test_free(void *memory)
         if (p[i] != 0x3c)
             broken("byte %zu behind a buffer of %zu was overwritten", i - header[1], header[1]);
     free(p - 64);
+}
+
+void test_free(void *memory)
+{
+    test_release(memory);
 }
 
 void test_same_bytes(const void *a, const void *b, size_t bytes, const char *what)

@@ -25,6 +25,9 @@ struct test_kernel;
 struct test_kernel *test_kernel(const char *name, const char *params, const char *act);
 struct test_kernel *test_kernel_with(const struct test_build *build, const char *name,
                                      const char *params, const char *act);
+/* A body of the tests' own: `path`, constants "BITS=4 CODEBOOK_mcg=1", no scratch. */
+struct test_kernel *test_kernel_file(const struct test_build *build, const char *path,
+                                     const char *constants, const char *act);
 /* Can this machine compile with and run that build? */
 bool test_build_usable(const struct test_build *build);
 const char *test_host_target(void);
@@ -38,15 +41,19 @@ void test_kernel_run(const struct test_kernel *k, const struct glm_round *round,
 struct test_threads;
 struct test_threads *test_threads_new(uint32_t n_threads);
 void test_threads_free(struct test_threads *t);
-/* Seconds of one run; scratch from test_kernel_scratch. */
+/* Seconds of one run, of the processor's time when there is one thread (others may use the machine);
+ * scratch from test_kernel_scratch. */
 double test_threads_run(struct test_threads *t, const struct test_kernel *k,
                         const struct glm_round *round, void *const *args, void *scratch);
 size_t test_kernel_scratch(const struct test_kernel *k, const struct glm_round *round);
 
 /* Memory whose every byte is 0xff (NaN as f32, bf16 and f16; -1 as i32), 64-byte aligned, with
- * guard bytes behind it that test_free checks. */
+ * guard bytes behind it that test_release checks. */
 void *test_alloc(size_t bytes);
+void test_release(void *p);
+#ifndef test_free /* cmocka has a macro of this name for its own heap */
 void test_free(void *p);
+#endif
 /* Compares bytes; fails naming `what` and the first differing offset. */
 void test_same_bytes(const void *a, const void *b, size_t bytes, const char *what);
 

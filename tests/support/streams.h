@@ -10,7 +10,6 @@
 #include <stdint.h>
 
 #include <cmocka.h>
-#undef test_free /* cmocka's, for its own heap */
 
 #include "tests/support/kernel.h"
 
@@ -18,10 +17,10 @@ struct test_stream {
     int32_t slot, version, n_context, n_rows, n_commit;
 };
 
-enum { TEST_STREAM_EXTENTS = 4 };
+enum { TEST_STREAM_EXTENTS = 2 };
 
 /* Rows of n streams in order, then n_padding rows of none. Stream i owns the pool extents of
- * test_extent(slot, 0..3), a scattered set that depends on its slot alone. Release with
+ * test_extent(slot, 0..1), a scattered set that depends on its slot alone. Release with
  * test_round_free. */
 struct test_round *test_streams(const struct test_stream *s, size_t n, size_t n_padding);
 int32_t test_extent(int32_t slot, int32_t i);

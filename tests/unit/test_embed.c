@@ -37,7 +37,7 @@ static void copies_a_row_of_the_table_into_every_stream(void **state)
                 }
         }
         for (int i = 0; i < 3; i++)
-            test_free(args[i]);
+            test_release(args[i]);
         test_round_free(r);
         free(table);
         free(pictures);
@@ -60,8 +60,8 @@ static void packs_the_wanted_rows(void **state)
             for (size_t d = 0; d < D; d++)
                 assert_float_equal(test_act_get(args[1], o * D + d, acts[a]),
                                    x[(size_t)r->out_rows[o] * D + d], 0);
-        test_free(args[0]);
-        test_free(args[1]);
+        test_release(args[0]);
+        test_release(args[1]);
         test_round_free(r);
     }
     free(x);

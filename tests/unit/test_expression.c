@@ -13,7 +13,8 @@ static const struct glm_plan_param params[] = {
     {.name = "NEGATIVE", .value = -3}, {.name = "EPS", .text = "2.5e-1"},
     {.name = "FORM", .text = "q4"},
 };
-static const struct glm_cost_context context = {.R = 4, .O = 2, .C = 1000, .S = 3, .T = 16, .U = 7};
+static const struct glm_cost_context context = {
+    .R = 4, .O = 2, .C = 1000, .S = 3, .T = 16, .U = 7, .A = 2};
 
 static enum glm_status eval(const char *text, double *out, struct glm_error *err)
 {
@@ -73,6 +74,7 @@ static void a_parameter_hides_the_letter_but_not_the_word(void **state)
     gives("S + streams", 6);
     gives("T + threads", 32);
     gives("U + experts", 14);
+    gives("A + act", 4);
     gives("NEGATIVE + EPS", -2.75);
 }
 

@@ -16,8 +16,9 @@
 static struct glm_plan **build(struct fixture *f)
 {
     struct glm_plan **plans = NULL;
-    struct glm_error err = { 0 };
-    enum glm_status st = glm_plan_build(&f->cluster, 0, "x86-64-v3", &f->arena, &f->diags, &plans, &err);
+    struct glm_error err = {0};
+    enum glm_status st =
+        glm_plan_build(&f->cluster, 0, "x86-64-v3", &f->arena, &f->diags, &plans, &err);
     if (st != GLM_OK)
         fail_msg("%s", err.message);
     return plans;
@@ -170,21 +171,36 @@ static void decides_formats_from_the_uncut_shape(void **state)
 static void holds_matrices_as_the_format_table_says(void **state)
 {
     (void)state;
-    static const struct { const char *weight, *form; } table[] = {
-        { "layers.{L}.kda.in", "q4" },      { "layers.{L}.kda.f_b", "q4" },
-        { "layers.{L}.kda.g_b", "q4" },     { "layers.{L}.kda.o", "q4" },
-        { "layers.{L}.dsa.in", "q4" },      { "layers.{L}.dsa.q_b", "q4" },
-        { "layers.{L}.dsa.wq_b", "q4" },    { "layers.{L}.dsa.o", "q4" },
-        { "layers.{L}.dense.gate_up", "q4" }, { "layers.{L}.dense.down", "q4" },
-        { "layers.{L}.shared.gate_up", "q4" }, { "layers.{L}.shared.down", "q4" },
-        { "head", "fp8" },                  { "embed", "bf16" },
-        { "layers.{L}.dsa.absorb", "bf16_t" }, { "layers.{L}.dsa.expand", "bf16" },
-        { "layers.{L}.dsa.gate", "bf16" },  { "layers.{L}.dsa.ape", "bf16" },
-        { "layers.{L}.moe.router", "bf16" }, { "layers.{L}.kda.conv", "bf16" },
-        { "layers.{L}.hc_attn.fn", "bf16" }, { "layers.{L}.hc_ffn.base", "f32" },
-        { "layers.{L}.hc_attn.scale", "f32" }, { "layers.{L}.kda.a_log", "f32" },
-        { "layers.{L}.kda.dt_bias", "f32" }, { "layers.{L}.moe.bias", "f32" },
-        { "layers.{L}.moe.gate", "exl3:4:mcg" },
+    static const struct {
+        const char *weight, *form;
+    } table[] = {
+        {"layers.{L}.kda.in", "q4"},
+        {"layers.{L}.kda.f_b", "q4"},
+        {"layers.{L}.kda.g_b", "q4"},
+        {"layers.{L}.kda.o", "q4"},
+        {"layers.{L}.dsa.in", "q4"},
+        {"layers.{L}.dsa.q_b", "q4"},
+        {"layers.{L}.dsa.wq_b", "q4"},
+        {"layers.{L}.dsa.o", "q4"},
+        {"layers.{L}.dense.gate_up", "q4"},
+        {"layers.{L}.dense.down", "q4"},
+        {"layers.{L}.shared.gate_up", "q4"},
+        {"layers.{L}.shared.down", "q4"},
+        {"head", "fp8"},
+        {"embed", "bf16"},
+        {"layers.{L}.dsa.absorb", "bf16_t"},
+        {"layers.{L}.dsa.expand", "bf16"},
+        {"layers.{L}.dsa.gate", "bf16"},
+        {"layers.{L}.dsa.ape", "bf16"},
+        {"layers.{L}.moe.router", "bf16"},
+        {"layers.{L}.kda.conv", "bf16"},
+        {"layers.{L}.hc_attn.fn", "bf16"},
+        {"layers.{L}.hc_ffn.base", "f32"},
+        {"layers.{L}.hc_attn.scale", "f32"},
+        {"layers.{L}.kda.a_log", "f32"},
+        {"layers.{L}.kda.dt_bias", "f32"},
+        {"layers.{L}.moe.bias", "f32"},
+        {"layers.{L}.moe.gate", "exl3:4:mcg"},
     };
     struct fixture f;
     fixture_full(&f, 2);
@@ -253,7 +269,7 @@ static void check_step(const struct glm_plan *p, const struct glm_manifest *all,
 static void check_plan(const struct glm_plan *p, const struct glm_manifest *all, uint32_t n)
 {
     for (uint32_t i = 0; i < p->n_kernels; i++) {
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         const struct glm_manifest *m = glm_manifest_find(all, n, p->kernels[i].template_name);
         if (!m)
             fail_msg("no manifest for '%s'", p->kernels[i].template_name);
@@ -285,7 +301,7 @@ static void every_kernel_and_step_is_as_its_manifest_says(void **state)
     struct arena arena;
     struct glm_manifest *all;
     uint32_t n;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     arena_init(&arena, (size_t)16 << 20);
     if (glm_manifests_load(&arena, &all, &n, &err) != GLM_OK)
         fail_msg("%s", err.message);
@@ -302,8 +318,8 @@ static void every_kernel_and_step_is_as_its_manifest_says(void **state)
             if (variant == 3)
                 lane->rotate_uneven = true;
             if (variant >= 4) {
-                lane->formats = (struct glm_formats){ GLM_EXPERTS_BF16, GLM_FORM_FP8, GLM_FORM_BF16,
-                                                      GLM_KV_BF16, GLM_ACT_BF16 };
+                lane->formats = (struct glm_formats){GLM_EXPERTS_BF16, GLM_FORM_FP8, GLM_FORM_BF16,
+                                                     GLM_KV_BF16, GLM_ACT_BF16};
                 f.checkpoint.experts_exl3 = false;
             }
             struct glm_plan **plans = build(&f);
@@ -447,7 +463,7 @@ static void refuses_experts_in_a_form_the_checkpoint_has_not(void **state)
     (void)state;
     struct fixture f;
     struct glm_plan **plans;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     fixture_pico(&f, 1);
     f.cluster.lanes[0].formats.experts = GLM_EXPERTS_BF16;
     assert_int_equal(glm_plan_build(&f.cluster, 0, "x86-64-v3", &f.arena, &f.diags, &plans, &err),
@@ -476,8 +492,8 @@ static void the_same_lane_gives_the_same_bytes_within_the_size_limit(void **stat
 {
     (void)state;
     struct fixture f;
-    struct buf one = { 0 }, two = { 0 };
-    struct glm_error err = { 0 };
+    struct buf one = {0}, two = {0};
+    struct glm_error err = {0};
     for (int i = 0; i < 2; i++) {
         fixture_full(&f, 3);
         f.cluster.lanes[0].rotate_uneven = true;

@@ -40,7 +40,7 @@ static struct site new_site(size_t d, size_t s, int write, size_t n, const char 
     t.norm = test_normals(&random, d, 0.2f, 1);
     t.fn_bits = test_bf16s(t.fn, mixes * s * d);
     t.norm_bits = test_bf16s(t.norm, d);
-    test_free(test_acts(t.x, n * s * d, act));
+    test_release(test_acts(t.x, n * s * d, act));
     char params[160];
     snprintf(params, sizeof params, "D=%zu S=%zu WRITE=%d ITERS=%d EPS=1e-6 NORM_EPS=1e-5", d, s,
              write, ITERATIONS);
@@ -53,8 +53,8 @@ static void free_site(struct site *t)
     float *const owned[] = { t->y, t->mix, t->x, t->fn, t->base, t->scale, t->norm };
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         free(owned[i]);
-    test_free(t->fn_bits);
-    test_free(t->norm_bits);
+    test_release(t->fn_bits);
+    test_release(t->norm_bits);
 }
 
 /* What a run leaves: rows [first, first + n) of the site. */
@@ -75,15 +75,15 @@ static struct result run(const struct site *t, size_t first, size_t n, uint32_t 
     struct test_round *r = test_round((uint32_t)n);
     test_kernel_run(t->kernel, &r->round, args, threads);
     test_round_free(r);
-    test_free(y);
+    test_release(y);
     return out;
 }
 
 static void free_result(struct result *r)
 {
-    test_free(r->mix);
-    test_free(r->x);
-    test_free(r->out);
+    test_release(r->mix);
+    test_release(r->x);
+    test_release(r->out);
 }
 
 static void check_row(const struct site *t, const struct result *got, size_t row, int write)
@@ -199,8 +199,8 @@ static void final_row_is_the_normed_mean_of_the_streams(void **state)
                         (p.bf16 ? 4e-3 : 2e-6));
         }
         test_round_free(r);
-        test_free(x);
-        test_free(out);
+        test_release(x);
+        test_release(out);
         free_site(&t);
     }
 }

@@ -2,6 +2,7 @@
 /* Bytes a rank takes, the pool's size, and refusal of what does not fit. */
 #include "codegen/graph.h"
 #include "codegen/memory.h"
+#include "runtime/memory.h"
 #include "tests/support/geometry.h"
 
 #include <math.h>
@@ -22,7 +23,7 @@ static enum glm_status plan(struct fixture *f, struct glm_plan ***plans, struct 
 static struct glm_plan **build(struct fixture *f)
 {
     struct glm_plan **plans = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (plan(f, &plans, &err) != GLM_OK)
         fail_msg("%s", err.message);
     return plans;
@@ -63,14 +64,14 @@ static void expert_bytes_match_the_reference_table(void **state)
 {
     (void)state;
     static const double table[8][8] = {
-        { 141.8 },
-        { 70.9, 70.9 },
-        { 53.2, 44.3, 44.3 },
-        { 35.4, 35.4, 35.4, 35.4 },
-        { 35.4, 26.6, 26.6, 26.6, 26.6 },
-        { 26.6, 26.6, 26.6, 26.6, 17.7, 17.7 },
-        { 26.6, 26.6, 17.7, 17.7, 17.7, 17.7, 17.7 },
-        { 17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7 },
+        {141.8},
+        {70.9, 70.9},
+        {53.2, 44.3, 44.3},
+        {35.4, 35.4, 35.4, 35.4},
+        {35.4, 26.6, 26.6, 26.6, 26.6},
+        {26.6, 26.6, 26.6, 26.6, 17.7, 17.7},
+        {26.6, 26.6, 17.7, 17.7, 17.7, 17.7, 17.7},
+        {17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7},
     };
     for (uint32_t world = 1; world <= 8; world++) {
         struct fixture f;
@@ -159,14 +160,15 @@ static void refuses_what_does_not_fit_naming_rank_node_and_parts(void **state)
     (void)state;
     struct fixture f;
     struct glm_plan **plans = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     fixture_full(&f, 2);
     f.cluster.nodes[0].memory_bytes = 128 * GIB;
     f.cluster.nodes[1].memory_bytes = 64 * GIB;
     f.cluster.nodes[1].reserve_bytes = 4 * GIB;
     assert_int_equal(plan(&f, &plans, &err), GLM_ECAPACITY);
     assert_null(plans);
-    assert_non_null(strstr(err.message, "cannot fit rank 1 of lane 'main' on node 'node1': it needs "));
+    assert_non_null(
+        strstr(err.message, "cannot fit rank 1 of lane 'main' on node 'node1': it needs "));
     assert_non_null(strstr(err.message, "the node has 60.00 GiB (64.00 less 4.00 reserve)"));
     assert_non_null(strstr(err.message, "largest parts in GiB: experts 71."));
     assert_non_null(strstr(err.hint, "lower window, streams"));
@@ -178,7 +180,7 @@ static void needs_room_for_one_window_at_least(void **state)
     (void)state;
     struct fixture f;
     struct glm_plan **plans = NULL;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     fixture_pico(&f, 1);
     uint64_t fixed = total_without_pool(build(&f)[0]), extent = 2048 * 1152;
     fixture_free(&f);
@@ -200,7 +202,7 @@ static void counts_a_buffer_in_each_arena_that_names_it(void **state)
     f.cluster.lanes[0].verify_rows = 4; /* 32 rows */
     struct glm_plan *p = build(&f)[0];
     uint64_t decode, prefill, replay = UINT64_C(4) * 32 * 4 * (3 * 64 + 1) * 4;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_arena_bytes(p, 0, &decode, &err), GLM_OK);
     assert_int_equal(glm_arena_bytes(p, 1, &prefill, &err), GLM_OK);
     assert_int_equal(decode, part(p, "decode buffers"));
@@ -220,6 +222,39 @@ static void counts_a_buffer_in_each_arena_that_names_it(void **state)
     fixture_free(&g);
 }
 
+/* What the plan prints is what the runtime will lay out, byte for byte. */
+static void the_table_is_what_the_runtime_lays_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct fixture f;
+        struct glm_error err = {0};
+        struct glm_manifest *manifests;
+        struct glm_states states;
+        struct glm_memory m;
+        uint32_t n_manifests;
+        if (i < 2)
+            fixture_pico(&f, 1 + (uint32_t)i);
+        else
+            fixture_full(&f, 3);
+        f.cluster.nodes[0].device = GLM_DEVICE_CPU; /* two threads */
+        f.cluster.lanes[0].verify_rows = i % 2 ? 16 : 1;
+        f.cluster.lanes[0].rotate_uneven = i == 3;
+        struct glm_plan *p = build(&f)[0];
+        assert_int_equal(glm_manifests_load(&f.arena, &manifests, &n_manifests, &err), GLM_OK);
+        assert_int_equal(glm_states_init(&states, p, &f.arena, &err), GLM_OK);
+        if (glm_memory_lay_out(&m, p, &states, manifests, n_manifests, 2, &f.arena, &err) != GLM_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(m.weight_bytes, part(p, "experts") + part(p, "dense") + part(p, "head") +
+                                             part(p, "embedding") + part(p, "other weights"));
+        assert_int_equal(m.state_bytes, part(p, "pool") + part(p, "streams"));
+        assert_int_equal(m.buffer_bytes, part(p, "decode buffers") + part(p, "prefill buffers"));
+        assert_int_equal(m.scratch_bytes, part(p, "scratch"));
+        assert_int_equal(m.bytes, glm_plan_total_bytes(p));
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +266,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_naming_rank_node_and_parts),
         cmocka_unit_test(needs_room_for_one_window_at_least),
         cmocka_unit_test(counts_a_buffer_in_each_arena_that_names_it),
+        cmocka_unit_test(the_table_is_what_the_runtime_lays_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

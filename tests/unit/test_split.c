@@ -15,21 +15,34 @@ struct row {
     uint32_t heads[8], dense[8], expert[8], vocab[8];
 };
 static const struct row table[] = {
-    { 1, { 64 }, { 12288 }, { 2048 }, { 154880 } },
-    { 2, { 32, 32 }, { 6144, 6144 }, { 1024, 1024 }, { 77440, 77440 } },
-    { 3, { 22, 21, 21 }, { 4096, 4096, 4096 }, { 768, 640, 640 }, { 51648, 51648, 51584 } },
-    { 4, { 16, 16, 16, 16 }, { 3072, 3072, 3072, 3072 }, { 512, 512, 512, 512 },
-      { 38720, 38720, 38720, 38720 } },
-    { 5, { 13, 13, 13, 13, 12 }, { 2560, 2432, 2432, 2432, 2432 }, { 512, 384, 384, 384, 384 },
-      { 30976, 30976, 30976, 30976, 30976 } },
-    { 6, { 11, 11, 11, 11, 10, 10 }, { 2048, 2048, 2048, 2048, 2048, 2048 },
-      { 384, 384, 384, 384, 256, 256 }, { 25856, 25856, 25792, 25792, 25792, 25792 } },
-    { 7, { 10, 9, 9, 9, 9, 9, 9 }, { 1792, 1792, 1792, 1792, 1792, 1664, 1664 },
-      { 384, 384, 256, 256, 256, 256, 256 },
-      { 22144, 22144, 22144, 22144, 22144, 22080, 22080 } },
-    { 8, { 8, 8, 8, 8, 8, 8, 8, 8 }, { 1536, 1536, 1536, 1536, 1536, 1536, 1536, 1536 },
-      { 256, 256, 256, 256, 256, 256, 256, 256 },
-      { 19392, 19392, 19392, 19392, 19328, 19328, 19328, 19328 } },
+    {1, {64}, {12288}, {2048}, {154880}},
+    {2, {32, 32}, {6144, 6144}, {1024, 1024}, {77440, 77440}},
+    {3, {22, 21, 21}, {4096, 4096, 4096}, {768, 640, 640}, {51648, 51648, 51584}},
+    {4,
+     {16, 16, 16, 16},
+     {3072, 3072, 3072, 3072},
+     {512, 512, 512, 512},
+     {38720, 38720, 38720, 38720}},
+    {5,
+     {13, 13, 13, 13, 12},
+     {2560, 2432, 2432, 2432, 2432},
+     {512, 384, 384, 384, 384},
+     {30976, 30976, 30976, 30976, 30976}},
+    {6,
+     {11, 11, 11, 11, 10, 10},
+     {2048, 2048, 2048, 2048, 2048, 2048},
+     {384, 384, 384, 384, 256, 256},
+     {25856, 25856, 25792, 25792, 25792, 25792}},
+    {7,
+     {10, 9, 9, 9, 9, 9, 9},
+     {1792, 1792, 1792, 1792, 1792, 1664, 1664},
+     {384, 384, 256, 256, 256, 256, 256},
+     {22144, 22144, 22144, 22144, 22144, 22080, 22080}},
+    {8,
+     {8, 8, 8, 8, 8, 8, 8, 8},
+     {1536, 1536, 1536, 1536, 1536, 1536, 1536, 1536},
+     {256, 256, 256, 256, 256, 256, 256, 256},
+     {19392, 19392, 19392, 19392, 19328, 19328, 19328, 19328}},
 };
 
 static void splits_the_model_as_the_reference_table(void **state)
@@ -37,8 +50,8 @@ static void splits_the_model_as_the_reference_table(void **state)
     (void)state;
     struct glm_model m = geometry_full();
     for (size_t t = 0; t < sizeof table / sizeof table[0]; t++) {
-        struct glm_lane lane = { .n_ranks = table[t].world };
-        struct glm_shares next = { 0 };
+        struct glm_lane lane = {.n_ranks = table[t].world};
+        struct glm_shares next = {0};
         for (uint32_t r = 0; r < lane.n_ranks; r++) {
             struct glm_shares s = glm_layer_shares(&m, &lane, r, 7);
             assert_int_equal(s.heads.count, table[t].heads[r]);
@@ -65,7 +78,7 @@ static void rotation_moves_the_extra_unit_by_one_rank_a_layer(void **state)
 {
     (void)state;
     struct glm_model m = geometry_full();
-    struct glm_lane lane = { .n_ranks = 3, .rotate_uneven = true };
+    struct glm_lane lane = {.n_ranks = 3, .rotate_uneven = true};
     for (uint32_t layer = 0; layer < 6; layer++) {
         uint32_t heads = 0, first = 0;
         for (uint32_t r = 0; r < 3; r++) {
@@ -88,7 +101,7 @@ static void names_dimension_unit_and_tp_of_what_cannot_be_split(void **state)
     struct arena arena;
     struct diag_list diags;
     struct glm_model m = geometry_pico();
-    struct glm_lane lane = { .name = "wide", .n_ranks = 5 };
+    struct glm_lane lane = {.name = "wide", .n_ranks = 5};
     arena_init(&arena, 1 << 20);
     diag_list_init(&diags, &arena);
     assert_int_equal(glm_split_check(&m, &lane, &diags), GLM_ESPEC);
@@ -110,7 +123,7 @@ static void refuses_a_width_that_is_not_whole_units(void **state)
     struct arena arena;
     struct diag_list diags;
     struct glm_model m = geometry_pico();
-    struct glm_lane lane = { .name = "odd", .n_ranks = 1 };
+    struct glm_lane lane = {.name = "odd", .n_ranks = 1};
     arena_init(&arena, 1 << 20);
     diag_list_init(&diags, &arena);
     assert_int_equal(glm_split_check(&m, &lane, &diags), GLM_OK);
