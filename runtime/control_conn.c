@@ -237,7 +237,7 @@ enum glm_status glm_conn_receive(struct glm_conn *c, uint64_t deadline_ms,
                                  struct glm_control_frame *f, struct glm_error *err)
 {
     struct glm_error pumped = { 0 };
-    for (;;) {
+    for (bool last = false;;) {
         enum glm_status status = glm_conn_next(c, f, err);
         if (status == GLM_EPEER)
             return glm_fail(err, GLM_EPEER, "%s", pumped.status != GLM_OK
@@ -245,9 +245,10 @@ enum glm_status glm_conn_receive(struct glm_conn *c, uint64_t deadline_ms,
                                                       : "the control connection is gone");
         if (status != GLM_EAGAIN)
             return status;
-        int left_ms = glm_ms_until(deadline_ms);
-        if (left_ms == 0)
+        if (last)
             return GLM_EAGAIN;
+        int left_ms = glm_ms_until(deadline_ms);
+        last = left_ms == 0; /* what has come already is looked at once */
         struct pollfd p = { .fd = c->fd, .events = glm_conn_events(c) };
         (void)poll(&p, 1, left_ms); /* an interrupted wait looks again */
         (void)glm_conn_pump(c, &pumped); /* next says what it means */

@@ -74,10 +74,12 @@ static void start_set(struct head *h)
     enum glm_status status =
         glm_worker_new(h->lane, h->secret, &h->worker, &h->ranks[0].link, &err);
     h->ranks[0].state = RANK_JOINED;
+    h->ranks[0].echoed = false;
     h->ranks[0].pid = (long)getpid();
     for (uint32_t i = 1; status == GLM_OK && i < h->lane->world; i++) {
         struct rank_entry *r = &h->ranks[i];
         r->done_bytes = r->total_bytes = r->memory_bytes = r->round = 0;
+        r->ended = r->echoed = false;
         status = launcher->start(launcher->context, i, h->file.control, h->file.epoch, &r->child,
                                  &err);
         if (status == GLM_OK) {
@@ -154,30 +156,44 @@ void set_end(struct head *h, enum set_next next, const struct glm_error *why)
         glm_worker_abort(h->worker);
 }
 
-/* When a rank dies the others report that they lost it, and often before its launcher does: that
- * one is given a moment, so that the set's reason is the death and not its echo. */
+/* When a rank is lost the others report that they lost it, often before its own last words or its
+ * launcher do. Those are given a moment, so that the set's reason is the loss and not its echo. */
 static void settle(struct head *h)
 {
-    struct pollfd fds[GLM_LINK_MAX_WORLD];
-    for (uint32_t i = 0; i < h->lane->world; i++)
-        fds[i] = (struct pollfd){ .fd = h->ranks[i].child.running ? h->ranks[i].child.fd : -1,
-                                  .events = POLLIN };
+    uint64_t until = glm_now_ms() + SETTLE_MS;
     h->settling = true;
-    (void)poll(fds, h->lane->world, SETTLE_MS);
-    reap_children(h);
+    while (h->phase != SET_ENDING) {
+        struct pollfd fds[GLM_LINK_MAX_WORLD];
+        for (uint32_t i = 0; i < h->lane->world; i++) {
+            const struct rank_entry *r = &h->ranks[i];
+            bool asked = r->child.running && !r->echoed;
+            fds[i] = (struct pollfd){ .fd = asked ? r->child.fd : -1, .events = POLLIN };
+        }
+        int left_ms = glm_ms_until(until);
+        if (left_ms == 0 || poll(fds, h->lane->world, left_ms) <= 0)
+            break;
+        reap_children(h);
+    }
     h->settling = false;
 }
 
 void set_rank_failed(struct head *h, uint32_t rank, const struct glm_error *why)
 {
-    /* While the set ends, ranks lose each other: only a rank's own error is news then. */
+    struct rank_entry *r = &h->ranks[rank];
     bool lost = why->status == GLM_EPEER || why->status == GLM_ECANCELED || h->live_ms != 0;
-    if (lost && h->phase != SET_ENDING && !h->settling)
+    bool echo = why->status == GLM_EPEER && !r->ended;
+    r->echoed = r->echoed || echo;
+    if (echo && h->settling)
+        return;
+    if (echo && h->phase != SET_ENDING)
         settle(h);
+    /* While the set ends, ranks lose each other: only a rank's own error is news then. */
     if (lost && h->phase == SET_ENDING)
         return;
-    if (h->next != NEXT_STOP)
-        snprintf(h->ranks[rank].last_error, sizeof h->ranks[rank].last_error, "%s", why->message);
+    if (h->next != NEXT_STOP) {
+        snprintf(r->last_error, sizeof r->last_error, "%s", why->message);
+        r->restarts += lost ? 1 : 0;
+    }
     set_end(h, lost ? NEXT_RESTART : NEXT_FAIL, why);
 }
 
@@ -304,16 +320,15 @@ static void child_ended(struct head *h, uint32_t rank, const char *how)
 {
     struct rank_entry *r = &h->ranks[rank];
     r->state = RANK_DOWN;
+    r->ended = true;
     glm_log(GLM_LOG_INFO, "ended peer=%u pid=%ld how=\"%s\"", rank, r->pid, how);
-    if (h->phase == SET_ENDING)
+    if (h->phase == SET_ENDING || r->echoed)
         return;
     struct glm_error why = { 0 };
-    h->settling = true; /* this is a first cause */
     glm_fail(&why, GLM_EPEER, "rank %u (pid %ld) %s while the lane was %s", rank, r->pid, how,
              glm_head_state_text(h->file.state));
     glm_error_hint(&why, "see %.180s/logs/rank%u.log", h->config->dir, rank);
     set_rank_failed(h, rank, &why);
-    h->settling = false;
 }
 
 static void reap_children(struct head *h)
@@ -324,7 +339,6 @@ static void reap_children(struct head *h)
         char how[128];
         if (!r->child.running || !l->reap(l->context, &r->child, how, sizeof how))
             continue;
-        r->restarts += h->phase == SET_ENDING ? 0 : 1;
         /* Its last words may still lie in the socket. */
         if (r->entry != NULL)
             conns_serve(h, r->entry);

@@ -41,8 +41,10 @@ struct rank_entry {
     struct glm_child child;   /* not of rank 0 */
     struct conn_entry *entry; /* its connection, or NULL */
     long pid;
+    bool ended;  /* its process did */
+    bool echoed; /* it said that it lost another rank: no cause of its own */
     uint64_t done_bytes, total_bytes, memory_bytes, round;
-    uint32_t restarts;
+    uint32_t restarts; /* of the set, for this rank's sake */
     char last_error[ERROR_CHARS];
     struct glm_link_address link;
 };

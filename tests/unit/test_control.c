@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Control frames and connections: what a wrong, cut, replayed or foreign frame meets. */
-#include "runtime/control.h"
+#include "runtime/clock.h"
+#include "runtime/control_conn.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +9,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -119,6 +121,238 @@ static void encoding_is_bounded(void **state)
     assert_int_equal(glm_control_encode(&f, secret, out, f.len + 64u), f.len + 64u);
 }
 
+/* ---- Connections ---- */
+
+struct pair {
+    struct glm_conn head, peer;
+};
+
+static void pair_open(struct pair *p, const uint8_t peer_secret[32])
+{
+    int fds[2];
+    struct glm_error err = { 0 };
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+    assert_int_equal(glm_conn_init(&p->head, fds[0], true, secret, &err), GLM_OK);
+    assert_int_equal(glm_conn_init(&p->peer, fds[1], false, peer_secret, &err), GLM_OK);
+}
+
+static void pair_close(struct pair *p)
+{
+    glm_conn_release(&p->head);
+    glm_conn_release(&p->peer);
+    glm_conn_release(&p->peer); /* twice is allowed */
+}
+
+static enum glm_status take(struct glm_conn *c, struct glm_control_frame *f, struct glm_error *err)
+{
+    *err = (struct glm_error){ 0 };
+    return glm_conn_receive(c, glm_now_ms() + 200, f, err);
+}
+
+static void pair_greet(struct pair *p)
+{
+    struct glm_control_frame f;
+    struct glm_error err;
+    assert_int_equal(take(&p->peer, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_HELLO);
+    assert_int_equal(glm_conn_hello(&p->peer, "\"role\":\"cli\"", &err), GLM_OK);
+    assert_int_equal(take(&p->head, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_HELLO);
+}
+
+static void connections_greet_and_talk_both_ways(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct glm_control_frame f;
+    struct glm_error err;
+    pair_open(&p, secret);
+    pair_greet(&p);
+    p.peer.epoch = 3;
+    assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_STATUS, NULL, &err), GLM_OK);
+    assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_BEAT, "{\"round\":1}", &err), GLM_OK);
+    assert_int_equal(take(&p.head, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_STATUS);
+    assert_int_equal(f.len, 0);
+    assert_int_equal(f.epoch, 3);
+    assert_int_equal(take(&p.head, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_BEAT);
+    assert_memory_equal(f.payload, "{\"round\":1}", 11);
+    /* A long answer crosses many reads. */
+    char *text = malloc(700001);
+    assert_non_null(text);
+    memset(text, 'x', 700000);
+    text[700000] = '\0';
+    assert_int_equal(glm_conn_send(&p.head, GLM_CONTROL_STATUS, text, &err), GLM_OK);
+    enum glm_status status = GLM_EAGAIN;
+    while (status == GLM_EAGAIN) {
+        glm_conn_flush(&p.head, glm_now_ms());
+        err = (struct glm_error){ 0 };
+        status = glm_conn_receive(&p.peer, glm_now_ms(), &f, &err);
+    }
+    assert_int_equal(status, GLM_OK);
+    assert_int_equal(f.len, 700000);
+    assert_memory_equal(f.payload, text, 700000);
+    free(text);
+    assert_int_equal(take(&p.head, &f, &err), GLM_EAGAIN);
+    pair_close(&p);
+}
+
+static void another_secret_is_refused_by_both_sides(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct glm_control_frame f;
+    struct glm_error err;
+    pair_open(&p, other_secret);
+    assert_int_equal(take(&p.peer, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: its MAC is wrong, the secrets differ");
+    /* Even a peer that ignores that is told nothing more. */
+    memcpy(p.peer.peer_nonce, p.head.nonce, sizeof p.peer.peer_nonce);
+    assert_int_equal(glm_conn_hello(&p.peer, "\"role\":\"cli\"", &err), GLM_OK);
+    assert_int_equal(take(&p.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: its MAC is wrong, the secrets differ");
+    pair_close(&p);
+}
+
+/* Bytes that a listener on the wire recorded, put in again. */
+static size_t record(int fd, uint8_t *bytes, size_t capacity)
+{
+    ssize_t n = recv(fd, bytes, capacity, MSG_PEEK);
+    assert_true(n > 0);
+    return (size_t)n;
+}
+
+static void inject(struct glm_conn *from, const uint8_t *bytes, size_t len)
+{
+    assert_int_equal(send(from->fd, bytes, len, 0), len);
+}
+
+static void recorded_frames_do_not_count_again(void **state)
+{
+    (void)state;
+    struct pair p, q;
+    struct glm_control_frame f;
+    struct glm_error err;
+    uint8_t hello[1024], stop[1024];
+    pair_open(&p, secret);
+    assert_int_equal(take(&p.peer, &f, &err), GLM_OK);
+    assert_int_equal(glm_conn_hello(&p.peer, "\"role\":\"cli\"", &err), GLM_OK);
+    size_t n_hello = record(p.head.fd, hello, sizeof hello);
+    assert_int_equal(take(&p.head, &f, &err), GLM_OK);
+    assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_STOP, NULL, &err), GLM_OK);
+    size_t n_stop = record(p.head.fd, stop, sizeof stop);
+    assert_int_equal(take(&p.head, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_STOP);
+
+    /* In the same connection. */
+    inject(&p.peer, stop, n_stop);
+    assert_int_equal(take(&p.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: sequence 2 was used, the last was 2");
+    pair_close(&p);
+
+    /* As the greeting of another. */
+    pair_open(&q, secret);
+    inject(&q.peer, hello, n_hello);
+    assert_int_equal(take(&q.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad hello: it answers another connection's nonce");
+    pair_close(&q);
+
+    /* After the greeting of another. */
+    pair_open(&q, secret);
+    pair_greet(&q);
+    inject(&q.peer, stop, n_stop);
+    assert_int_equal(take(&q.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: its MAC is wrong, the secrets differ");
+    pair_close(&q);
+
+    /* Back at who sent it. */
+    pair_open(&q, secret);
+    uint8_t own[1024];
+    size_t n_own = record(q.peer.fd, own, sizeof own);
+    inject(&q.peer, own, n_own);
+    assert_int_equal(take(&q.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad hello: role is 'head' on the side of the head");
+    pair_close(&q);
+}
+
+static void frames_out_of_turn_are_refused(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct glm_control_frame f;
+    struct glm_error err;
+    pair_open(&p, secret);
+    assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_STOP, NULL, &err), GLM_OK);
+    assert_int_equal(take(&p.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: the first one is 'stop', not 'hello'");
+    pair_close(&p);
+
+    pair_open(&p, secret);
+    pair_greet(&p);
+    assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_HELLO, "{}", &err), GLM_OK);
+    assert_int_equal(take(&p.head, &f, &err), GLM_EINVAL);
+    assert_string_equal(err.message, "bad frame: 'hello' out of turn");
+    pair_close(&p);
+
+    static const char *const hellos[] = { "", "{}", "[1]", "{\"role\":\"cli\"}",
+                                          "{\"role\":\"cli\",\"nonce\":\"short\"}",
+                                          "{\"role\":1,\"nonce\":2,\"answer\":3}" };
+    for (size_t i = 0; i < sizeof hellos / sizeof hellos[0]; i++) {
+        pair_open(&p, secret);
+        assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_HELLO, hellos[i], &err), GLM_OK);
+        assert_int_equal(take(&p.head, &f, &err), GLM_EINVAL);
+        assert_string_equal(err.message, "bad hello: it needs role and nonce");
+        pair_close(&p);
+    }
+}
+
+static void strangers_may_send_little_before_they_greet(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct glm_control_frame f;
+    struct glm_error err;
+    pair_open(&p, secret);
+    /* A header that promises the largest payload, and then the payload without end. */
+    uint8_t bytes[4096] = { 'G', 'l', 'm', 'C', 1, 0, 0, 0, GLM_CONTROL_HELLO, 0, 0, 0, 0, 0, 16 };
+    enum glm_status status = GLM_EAGAIN;
+    size_t sent = 0;
+    while (status == GLM_EAGAIN && sent < 2u << 20) {
+        ssize_t n = send(p.peer.fd, bytes, sizeof bytes, 0);
+        sent += n > 0 ? (size_t)n : 0;
+        memset(bytes, 0, sizeof bytes);
+        err = (struct glm_error){ 0 };
+        status = glm_conn_receive(&p.head, glm_now_ms(), &f, &err);
+    }
+    assert_int_equal(status, GLM_EINVAL);
+    assert_string_equal(err.message, "bad hello: more than 65536 bytes");
+    assert_true(p.head.in.len < 200000);
+    pair_close(&p);
+}
+
+static void a_peer_that_does_not_read_counts_as_gone(void **state)
+{
+    (void)state;
+    struct pair p;
+    struct glm_error err = { 0 };
+    pair_open(&p, secret);
+    pair_greet(&p);
+    char *text = malloc(1000001);
+    assert_non_null(text);
+    memset(text, 'x', 1000000);
+    text[1000000] = '\0';
+    enum glm_status status = GLM_OK;
+    int n = 0;
+    for (; status == GLM_OK && n < 20; n++)
+        status = glm_conn_send(&p.head, GLM_CONTROL_STATUS, text, &err);
+    assert_int_equal(status, GLM_EPEER);
+    assert_in_range(n, 4, 8);
+    assert_string_equal(err.message, "the control connection is gone: the peer does not read");
+    free(text);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +361,12 @@ int main(void)
         cmocka_unit_test(every_flipped_bit_is_refused),
         cmocka_unit_test(refusals_say_what_is_wrong),
         cmocka_unit_test(encoding_is_bounded),
+        cmocka_unit_test(connections_greet_and_talk_both_ways),
+        cmocka_unit_test(another_secret_is_refused_by_both_sides),
+        cmocka_unit_test(recorded_frames_do_not_count_again),
+        cmocka_unit_test(frames_out_of_turn_are_refused),
+        cmocka_unit_test(strangers_may_send_little_before_they_greet),
+        cmocka_unit_test(a_peer_that_does_not_read_counts_as_gone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
