@@ -23,8 +23,10 @@ static void print_text(const struct target *t, const struct lane_status *s, stru
 {
     const struct glm_cluster *c = t->compiled.cluster;
     if (!s->running) {
-        buf_printf(out, "%s/%s: not running\n  next: glmctl apply %s --lane %s\n", c->name,
-                   t->lane->name, c->spec_path, t->lane->name);
+        const bool failed = strcmp(s->state, "failed") == 0;
+        buf_printf(out, "%s/%s: %s%s\n  next: glmctl apply %s --lane %s\n", c->name, t->lane->name,
+                   failed ? "failed: " : "not running", failed ? s->error : "", c->spec_path,
+                   t->lane->name);
         return;
     }
     buf_printf(out, "%s/%s: %s, up %.0f s, %s\n", c->name, t->lane->name, s->state, s->uptime_s,

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STATUS_DEADLINE_MS = 3000, STOP_DEADLINE_MS = 30000, LOG_LIMIT_BYTES = 64 << 20 };
+enum { STOP_DEADLINE_MS = 30000, LOG_LIMIT_BYTES = 64 << 20 };
 
 static void copy_string(const cJSON *object, const char *key, char *out, size_t size)
 {
@@ -47,17 +47,18 @@ static void read_ranks(const cJSON *json, struct lane_status *out)
 enum glm_status lane_status_read(const char *folder, struct lane_status *out, struct glm_error *err)
 {
     *out = (struct lane_status){0};
-    enum glm_status status = glm_client_status(folder, STATUS_DEADLINE_MS, &out->json, err);
-    if (status == GLM_ENOTFOUND) {
-        *err = (struct glm_error){0};
+    enum glm_status status = glm_client_status(folder, &out->json, err);
+    out->running = status == GLM_OK;
+    if (status == GLM_ENOTFOUND || status == GLM_EPEER)
+        *err = (struct glm_error){ 0 };
+    if (status == GLM_ENOTFOUND)
         return GLM_OK;
-    }
-    if (status != GLM_OK)
+    if (status != GLM_OK && status != GLM_EPEER)
         return status;
     cJSON *json = cJSON_ParseWithLength(buf_text(&out->json), out->json.len);
     if (json == NULL)
         return glm_fail(err, GLM_EPEER, "the lane in '%s' answered with unreadable status", folder);
-    out->running = true;
+    copy_string(json, "error", out->error, sizeof out->error);
     copy_string(json, "state", out->state, sizeof out->state);
     copy_string(json, "url", out->url, sizeof out->url);
     copy_string(json, "set_digest", out->set_digest, sizeof out->set_digest);

@@ -20,6 +20,7 @@ struct lane_rank {
 struct lane_status {
     bool running; /* a head answered */
     char state[32];
+    char error[512]; /* why the head is gone, when it failed */
     char url[256];
     char set_digest[65];
     double uptime_s;
@@ -28,7 +29,7 @@ struct lane_status {
     struct buf json; /* the head's own words */
 };
 
-/* GLM_OK with running false when no head runs there. */
+/* GLM_OK with running false when no head runs there; `state` is "failed" when one should. */
 enum glm_status lane_status_read(const char *folder, struct lane_status *out,
                                  struct glm_error *err);
 void lane_status_release(struct lane_status *s);

@@ -35,21 +35,28 @@ enum glm_status glm_plan_build(const struct glm_cluster *c, uint32_t lane_i, con
                                struct arena *arena, struct diag_list *diags,
                                struct glm_plan ***plans, struct glm_error *err);
 
+/* Equal in all but the name: one build serves both. */
+bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_kernel *b);
+
 /* Device figures that prices are made of (reference/kernels.md 1). */
 struct glm_device_figures {
-    double read_bytes_s;     /* streaming read bandwidth */
-    double cache_bytes_s;    /* the same when the bytes fit in cache_bytes */
+    double read_bytes_s;  /* streaming read bandwidth */
+    double cache_bytes_s; /* the same when the bytes fit in cache_bytes */
     double cache_bytes;
-    double ops_s;            /* fp32 or tensor operations */
-    double exl3_weights_s;   /* EXL3 decode rate; 0: free */
-    double kernel_gap_s;     /* between dependent kernels */
-    double exchange_s;       /* one gather of small size over all ranks */
+    double ops_s;          /* fp32 or tensor operations */
+    double exl3_weights_s; /* EXL3 decode rate; 0: free */
+    double kernel_gap_s;   /* between dependent kernels */
+    double exchange_s;     /* one gather of small size over all ranks */
     double exchange_bytes_s;
 };
 struct glm_device_figures glm_gb10_figures(uint32_t world, enum glm_topology topology);
 
+/* read_bytes and write_bytes are memory traffic as the manifests state it; up to 64 rows of
+ * activations stay in the cache and do not count. weight_bytes (weights, and of stacked members
+ * the distinct ones touched) and state_bytes (per-stream rows, both ways) are what the executor
+ * counts too. */
 struct glm_price {
-    double read_bytes, write_bytes, ops, exl3_weights;
+    double read_bytes, write_bytes, weight_bytes, state_bytes, ops, exl3_weights;
     uint32_t n_kernels, n_exchanges;
     double exchange_bytes;
     double seconds;

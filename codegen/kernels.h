@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of a plan: source emission, the host compiler, the on-disk cache.
- * A cache entry is a folder NAME.<digest>/ of kernel.c, kernel.so, kernel.log, params.json; the
- * digest covers source, includes, flags, target and compiler version (design 5). */
+ * A cache entry is a folder TEMPLATE.<digest>/ of kernel.c, the headers it includes, kernel.so,
+ * kernel.log and params.json (what it was made from, and the digests of the files); <digest>
+ * covers source (origins, which are comments, left out), headers, command line, target and compiler
+ * version (design 5). */
 #ifndef GLM_CODEGEN_KERNELS_H
 #define GLM_CODEGEN_KERNELS_H
 
 #include "codegen/manifest.h"
 
-/* Banner, one constant a line with its origin, `#line`, body. Every int parameter P becomes
- * `enum { GLM_P = value };`-like constant usable in #if, a float a macro, a word W of parameter P
- * `#define GLM_P_W 1`. GLM_ACT_F32 or GLM_ACT_BF16 is defined from `act`. Same input, same bytes. */
+/* Appends banner, one constant a line with its origin (manifest.h says which), `#line`, body.
+ * GLM_ACT_F32 or GLM_ACT_BF16 is defined from `act`. Same input, same bytes: neither the plan's
+ * name of the kernel nor a rank is in them.
+ * Errors: as glm_manifest_check; GLM_EKERNEL when the template's files are missing. */
 enum glm_status glm_kernel_emit(const struct glm_manifest *m, const struct glm_plan_kernel *k,
                                 const char *act, struct buf *out, struct glm_error *err);
 
 struct glm_kernel_build {
-    const char *name;    /* the plan's kernel */
+    const char *name; /* the plan's kernel */
     char digest[65];
-    char path[512];      /* kernel.so in the cache */
-    bool compiled;       /* false: it was in the cache */
+    char path[512]; /* kernel.so in the cache */
+    bool compiled;  /* false: it was in the cache */
 };
 
-/* done of total after each kernel; `name` is the one that just finished. */
+/* done of total after each compiler's end; total: the objects that the cache lacked (no call when
+ * there is none); `name`: the plan's kernel that just finished. */
 typedef void (*glm_build_progress)(void *context, uint32_t done, uint32_t total, const char *name);
 
 /* Builds every kernel of the plan that the cache under $GLM_CACHE_DIR lacks, n_jobs compilers at a
@@ -31,7 +35,12 @@ enum glm_status glm_kernels_build(const struct glm_plan *p, uint32_t n_jobs, str
                                   glm_build_progress progress, void *context,
                                   struct glm_kernel_build **builds, struct glm_error *err);
 
-/* This machine's host target: "x86-64-v4", "x86-64-v3", "armv8.2-a". */
+/* Before dlopen: path (ENTRY/kernel.so) lies in an entry of that digest, which is ours, writable by
+ * nobody else, and whose files have their recorded digests. GLM_EKERNEL naming the path. */
+enum glm_status glm_kernel_verify(const char *path, const char *digest, struct glm_error *err);
+
+/* This machine's host target: "x86-64-v4", "x86-64-v3", "armv8.2-a"; "x86-64" or
+ * "armv8-a" on a machine below those. */
 const char *glm_host_target(void);
 
 #endif

@@ -9,8 +9,9 @@
 #include "spec/cluster.h"
 
 struct glm_launch_rank {
-    const char *node, *host, *control; /* control: address the rank's control socket is reached at */
-    const char *plan_file;             /* beside launch.json */
+    const char *node, *host,
+        *control;          /* control: address the rank's control socket is reached at */
+    const char *plan_file; /* beside launch.json */
     char plan_digest[65];
     uint32_t threads;
     uint64_t memory_bytes, reserve_bytes;
@@ -25,11 +26,11 @@ struct glm_launch_file {
     const char *spec_path, *spec_text;
     char spec_digest[65];
     char set_digest[65];
-    char binary_digest[65];   /* SHA-256 of glmd */
-    const char *target;       /* host ISA or sm_* */
-    const char *checkpoint;   /* absolute folder or synthetic:… */
+    char binary_digest[65]; /* SHA-256 of glmd */
+    const char *target;     /* host ISA or sm_* */
+    const char *checkpoint; /* absolute folder or synthetic:… */
     char checkpoint_digest[65];
-    const char *transport;    /* "shm" or "tcp" */
+    const char *transport; /* "shm" or "tcp" */
     const char *listen_host;
     uint16_t listen_port;
     const char *served_name;
@@ -42,16 +43,19 @@ struct glm_launch_file {
     uint32_t n_ranks;
 };
 
+/* JSON (schema: docs/schema/launch.json); the same file gives the same bytes. Reading refuses what
+ * does not hold to the schema and a spec_text without its spec_digest: GLM_EPLAN naming the place.
+ */
 enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *out,
                                  struct glm_error *err);
 enum glm_status glm_launch_read(const char *json, size_t len, struct arena *arena,
                                 struct glm_launch_file **out, struct glm_error *err);
 
-/* A saved plan: {"format_version", "launch": {...}, "plans": [...]}. Reading checks set and rank
- * digests: a tampered file is GLM_EPLAN. */
-enum glm_status glm_saved_plan_write(const struct glm_launch_file *l,
-                                     struct glm_plan *const *plans, struct buf *out,
-                                     struct glm_error *err);
+/* A saved plan: {"format_version", "digest", "launch": {...}, "plans": [...]}. Reading checks the
+ * digests of the whole, the set, the ranks and the spec's text: a changed file is GLM_EPLAN, saying
+ * which part was changed. */
+enum glm_status glm_saved_plan_write(const struct glm_launch_file *l, struct glm_plan *const *plans,
+                                     struct buf *out, struct glm_error *err);
 enum glm_status glm_saved_plan_read(const char *json, size_t len, struct arena *arena,
                                     struct glm_launch_file **launch, struct glm_plan ***plans,
                                     struct glm_error *err);

@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The manifests in kernels-templates/NAME.json: a kernel's arguments, parameters, scratch, cost
  * expressions, reduction order, oracle and tolerance (schema: docs/schema/manifest.json). Templates
- * are embedded in the binary; GLM_TEMPLATES=FOLDER reads them from a folder instead. */
+ * are embedded in the binary; GLM_TEMPLATES=FOLDER reads them from a folder instead.
+ *
+ * What a body sees of its parameters (emit.c writes them above the body):
+ *   int   N = 1024      #define GLM_N 1024          usable in #if; negative values in parentheses
+ *   float EPS = 1e-6    #define GLM_EPS 1e-6f       a float constant
+ *   word  FORM = q4     #define GLM_FORM_q4 1       as the manifest spells the word; the other
+ *                                                   words stay undefined (#if and #ifdef work)
+ *   act                 #define GLM_ACT_F32 1 or GLM_ACT_BF16 1
+ * A body includes "prelude.h" first and nothing else but other headers of the folder; it exports
+ * glm_kernel and glm_kernel_abi (kernels-templates/host_abi.h). */
 #ifndef GLM_CODEGEN_MANIFEST_H
 #define GLM_CODEGEN_MANIFEST_H
 
@@ -17,8 +26,10 @@ struct glm_manifest_arg {
 
 struct glm_manifest_param {
     const char *name;
-    const char *type;   /* "int", "float", "word" */
-    const char *values; /* "1..65536", "128,256", "bf16|q4|fp8", "" = any */
+    const char *type; /* "int", "float", "word" */
+    /* int, float: numbers and ranges between commas: "1..65536", "128,256", for int also
+     * "64..65536/64" (multiples of 64); word: "bf16|q4|fp8"; "" = any */
+    const char *values;
     const char *help;
 };
 
@@ -29,9 +40,9 @@ struct glm_manifest {
     uint32_t n_args;
     struct glm_manifest_param *params;
     uint32_t n_params;
-    const char *scratch;   /* expression: bytes; variables below */
+    const char *scratch;            /* expression: bytes; variables below */
     const char *read, *write, *ops; /* expressions: bytes and operations of one launch */
-    const char *reduction; /* the fixed order of its sums, in words */
+    const char *reduction;          /* the fixed order of its sums, in words */
     const char *oracle;
     double tolerance;
     uint32_t spill_limit_bytes;
@@ -52,16 +63,19 @@ const char *glm_template_source(const char *file, size_t *len);
 
 /* Run-time values that cost and scratch expressions may name beside the kernel's parameters. */
 struct glm_cost_context {
-    double R;   /* rows of the round */
-    double O;   /* wanted logits rows */
-    double C;   /* context tokens of a row, mean */
-    double S;   /* streams of the round */
-    double T;   /* threads of the rank */
-    double U;   /* distinct experts that the rows touch */
+    double R; /* rows of the round */
+    double O; /* wanted logits rows */
+    double C; /* context tokens of a row, mean */
+    double S; /* streams of the round */
+    double T; /* threads of the rank */
+    double U; /* distinct experts that the rows touch */
+    double A; /* bytes of a stored activation; costs alone name it, scratch does not */
 };
-/* Evaluates + - * / min max ceil and parentheses over numbers, parameters and the variables above.
- * A word parameter's cost is looked up as NAME == "word" ? : by `is(FORM, q4)` (1 or 0).
- * Errors: GLM_EPLAN naming the expression and place. */
+/* Evaluates + - * / min max ceil floor and parentheses over numbers, int and float parameters and
+ * the variables above, also called rows, outs, context, streams, threads, experts and act: a
+ * parameter C hides the variable C but not `context`. `is(FORM, q4)` is 1 when the word parameter
+ * FORM is q4, else 0. Errors: GLM_EPLAN naming the expression and place; a result that is not
+ * finite is one. */
 enum glm_status glm_expression_eval(const char *expression, const struct glm_plan_param *params,
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err);

@@ -27,11 +27,12 @@ struct glm_plan_part {
     struct glm_slice rows, cols;
 };
 
-/* Device forms (name → bytes and converters in runtime/form_*.c and codegen/forms.h):
- * f32, bf16, bf16_t (each part transposed), q4, fp8, exl3. */
+/* Device forms (planes in codegen/forms.h, converters in runtime/form_*.c):
+ * f32, bf16, bf16_t (each part transposed), q4, fp8, and exl3 with rate and codebook, spelled as
+ * the stored form is: "exl3:4:mcg". */
 struct glm_plan_weight {
-    const char *name;        /* "layers.{L}.kda.in" */
-    const uint32_t *layers;  /* values of {L}; n_layers 0: no placeholder */
+    const char *name;       /* "layers.{L}.kda.in" */
+    const uint32_t *layers; /* values of {L}; n_layers 0: no placeholder */
     uint32_t n_layers;
     uint32_t n_members;      /* stacked members {E}; 1 when there is none */
     const char *stored;      /* "bf16", "f32", "exl3:4:mcg" */
@@ -50,14 +51,14 @@ enum glm_state_unit { GLM_UNIT_TOKEN, GLM_UNIT_POOL, GLM_UNIT_STREAM, GLM_UNIT_R
  *   stream  (slot * versions + version) * row_bytes
  *   ring    (slot * ring + position % ring) * row_bytes */
 struct glm_plan_state {
-    const char *name;        /* "layers.{L}.latent" */
+    const char *name; /* "layers.{L}.latent" */
     const uint32_t *layers;
     uint32_t n_layers;
     enum glm_state_unit unit;
-    uint32_t per;            /* pool: tokens a row (4) */
-    uint32_t ring;           /* ring: rows */
-    uint32_t keep;           /* ring: rows before the context's end that still matter */
-    uint32_t versions;       /* stream: 1, or 2 when a round writes beside the committed version */
+    uint32_t per;      /* pool: tokens a row (4) */
+    uint32_t ring;     /* ring: rows */
+    uint32_t keep;     /* ring: rows before the context's end that still matter */
+    uint32_t versions; /* stream: 1, or 2 when a round writes beside the committed version */
     uint64_t row_bytes;
     const char *dtype;       /* "f32", "bf16", "fp8" */
     bool split;              /* each rank holds its own share; else every rank holds all */
@@ -84,20 +85,26 @@ struct glm_plan_arena {
 struct glm_plan_param {
     const char *name;
     int64_t value;
-    const char *text;  /* set for float and word parameters; then value is unused */
+    const char *text;   /* set for float and word parameters; then value is unused */
     const char *origin; /* where it comes from, for the emitted comment: "model.d_hidden" */
 };
 
 struct glm_plan_kernel {
-    const char *name;  /* unique in the plan: "mm.kda.in" */
+    const char *name; /* unique in the plan: "mm.kda.in" */
     const char *template_name;
     struct glm_plan_param *params;
     uint32_t n_params;
 };
 
-enum glm_step_kind { GLM_STEP_KERNEL, GLM_STEP_SUM, GLM_STEP_GATHER, GLM_STEP_BLOCK, GLM_STEP_MARK };
+enum glm_step_kind {
+    GLM_STEP_KERNEL,
+    GLM_STEP_SUM,
+    GLM_STEP_GATHER,
+    GLM_STEP_BLOCK,
+    GLM_STEP_MARK
+};
 
-/* One step. kernel: args by the manifest's names, each "NAME" or "NAME+COLUMN" or "-" (null).
+/* One step. kernel: args by the manifest's names, each "NAME" or "BUFFER+COLUMN" or "-" (null).
  * sum: adds `from` of all ranks in rank order into `to`, fp32. gather: `to` = ranks' `from` in
  * rank order. block: runs the block with {L} = layer. mark: a named place between steps, where a
  * prefill may be suspended (design 1 cuts) and a test may look at buffers. */
@@ -133,16 +140,16 @@ struct glm_plan_program {
 
 struct glm_plan_limits {
     uint32_t n_streams;
-    uint32_t n_slots;        /* streams + kept states */
+    uint32_t n_slots; /* streams + kept states */
     uint32_t window_tokens;
-    uint64_t pool_tokens;    /* multiple of 2048 */
-    uint32_t verify_rows;    /* of a stream in a round */
-    uint32_t prefill_rows;   /* multiple of 64 */
+    uint64_t pool_tokens;  /* multiple of 2048 */
+    uint32_t verify_rows;  /* of a stream in a round */
+    uint32_t prefill_rows; /* multiple of 64 */
 };
 
 struct glm_plan_memory {
-    const char *part; /* "experts", "dense", "head", "embedding", "other weights", "pool", "streams",
-                         "decode buffers", "prefill buffers", "scratch" */
+    const char *part; /* "experts", "dense", "head", "embedding", "other weights", "pool",
+                         "streams", "decode buffers", "prefill buffers", "scratch" */
     uint64_t bytes;
 };
 
@@ -151,8 +158,8 @@ struct glm_plan {
     char set_digest[65]; /* SHA-256 over all rank plans of the set with this field empty */
     const char *model;   /* its name, for people */
     uint32_t rank, world;
-    const char *target;  /* "x86-64-v3", "x86-64-v4", "armv8.2-a", "sm_121a", … */
-    const char *act;     /* "f32" or "bf16" */
+    const char *target; /* "x86-64-v3", "x86-64-v4", "armv8.2-a", "sm_121a", … */
+    const char *act;    /* "f32" or "bf16" */
     uint32_t d_vocab;
     uint32_t n_valid_ids; /* ids a draw may return: those below this */
     const uint32_t *end_ids;
@@ -180,7 +187,8 @@ struct glm_plan {
 enum glm_status glm_plan_write(const struct glm_plan *p, struct buf *out, struct glm_error *err);
 
 /* Reads and checks a rank plan: every name resolves, every slice lies in its tensor, every count is
- * bounded, blocks do not recurse. Hostile input gets GLM_EPLAN naming the place. */
+ * bounded, a block calls no block and is only called with layers that all it names have, bytes are
+ * those of the device form. Hostile input gets GLM_EPLAN naming the place. */
 enum glm_status glm_plan_read(const char *json, size_t len, struct arena *arena,
                               struct glm_plan **out, struct glm_error *err);
 
@@ -189,6 +197,9 @@ enum glm_status glm_plan_seal(struct glm_plan *const *plans, uint32_t n, struct 
 /* Computes the digest that the set should carry, hex into digest[65]. */
 enum glm_status glm_plan_set_digest(struct glm_plan *const *plans, uint32_t n, char digest[65],
                                     struct glm_error *err);
+/* SHA-256 of the bytes that glm_plan_write gives for a sealed plan: of its file. */
+enum glm_status glm_plan_digest(const struct glm_plan *plan, char digest[65],
+                                struct glm_error *err);
 
 const struct glm_plan_kernel *glm_plan_kernel(const struct glm_plan *p, const char *name);
 const struct glm_plan_program *glm_plan_program(const struct glm_plan *p, const char *name);
@@ -196,7 +207,8 @@ const struct glm_plan_block *glm_plan_block(const struct glm_plan *p, const char
 const struct glm_plan_buffer *glm_plan_buffer(const struct glm_plan *p, const char *name);
 uint64_t glm_plan_total_bytes(const struct glm_plan *p);
 
-/* Bytes of a device form. Errors: GLM_EPLAN for an unknown form or a shape it cannot hold. */
+/* Bytes of one member in a device form, a multiple of 64; 0 when a dimension is 0.
+ * Errors: GLM_EPLAN for an unknown form or a shape it cannot hold. */
 enum glm_status glm_form_bytes(const char *form, uint64_t n_rows, uint64_t n_cols, uint64_t *bytes,
                                struct glm_error *err);
 

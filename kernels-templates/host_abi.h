@@ -13,7 +13,7 @@
 struct glm_launch {
     uint32_t thread, n_threads;
     const struct glm_round *round;
-    void *scratch;                       /* the manifest's scratch bytes, 64-byte aligned, shared */
+    void *scratch; /* the manifest's scratch bytes, 64-byte aligned, shared */
     void (*barrier)(void *barrier_state);
     void *barrier_state;
 };

@@ -31,7 +31,7 @@ struct glm_round_stream {
     int32_t version;   /* committed version of states that have two */
     int32_t n_context; /* committed tokens before this round */
     int32_t first_row, n_rows;
-    int32_t n_commit;  /* rows to keep: read by the commit program alone */
+    int32_t n_commit;     /* rows to keep: read by the commit program alone */
     int32_t first_extent; /* offset of its extents in extents[]: pool extent of position p is
                              extents[first_extent + p / GLM_EXTENT_ROWS] */
     int32_t n_extents;
@@ -40,25 +40,28 @@ struct glm_round_stream {
 /* How one wanted logits row is turned into a token (reference/drafters.md 4). */
 struct glm_draw {
     uint64_t seed;
-    int32_t position;    /* of the token to be drawn */
-    int32_t top_k;       /* 0: off */
-    float temperature;   /* <= 0: greedy */
-    float top_p;         /* 1: off */
-    float min_p;         /* 0: off */
-    int32_t flags;       /* GLM_DRAW_* */
+    int32_t position;  /* of the token to be drawn */
+    int32_t top_k;     /* 0: off */
+    float temperature; /* <= 0: greedy */
+    float top_p;       /* 1: off */
+    float min_p;       /* 0: off */
+    int32_t flags;     /* GLM_DRAW_* */
 };
 #define GLM_DRAW_NO_END 1 /* end ids are masked */
 
+/* Among drawn tokens: this row needs the next larger sampling program. */
+#define GLM_DRAW_WIDER (-2)
+
 struct glm_round {
-    int32_t n_rows;    /* rows, padding included */
+    int32_t n_rows; /* rows, padding included */
     int32_t n_streams;
-    int32_t n_out;     /* rows whose logits are wanted */
+    int32_t n_out; /* rows whose logits are wanted */
     int32_t reserved;
-    const struct glm_row *rows;              /* [n_rows] */
-    const struct glm_round_stream *streams;  /* [n_streams] */
+    const struct glm_row *rows;             /* [n_rows] */
+    const struct glm_round_stream *streams; /* [n_streams] */
     const int32_t *extents;
-    const int32_t *out_rows;                 /* [n_out] row indices, ascending */
-    const struct glm_draw *draws;            /* [n_out] */
+    const int32_t *out_rows;      /* [n_out] row indices, ascending */
+    const struct glm_draw *draws; /* [n_out] */
 };
 
 #endif

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Asking a running lane's head, over an authenticated control connection found by the files in its
- * state folder. Used by glmctl. Every call ends within its deadline. */
+/* What glmctl asks of a running lane, through rank 0's control connection. dir: the lane's state
+ * folder. Both bound their time. */
 #ifndef GLM_RUNTIME_CLIENT_H
 #define GLM_RUNTIME_CLIENT_H
 
 #include "spec/base/buf.h"
 
-/* The head's status as JSON text: {"format_version", "state": "starting" | "loading" | "live" |
- * "restarting" | "stopping" | "failed", "url", "set_digest", "uptime_s", "ranks": [{"rank", "pid",
- * "state", "done_bytes", "total_bytes", "memory_bytes", "restarts", "last_error"}], "stats": {…}}.
- * Errors: GLM_ENOTFOUND when no head runs in `folder`, GLM_EPEER when it does not answer. */
-enum glm_status glm_client_status(const char *folder, uint32_t deadline_ms, struct buf *json,
-                                  struct glm_error *err);
-/* Asks the head to stop and waits until it and its lock are gone. GLM_ENOTFOUND: nothing ran. */
-enum glm_status glm_client_stop(const char *folder, uint32_t deadline_ms, struct glm_error *err);
+/* JSON {format_version, state, pid, url, set_digest, epoch, uptime_s, restarts, error,
+ * ranks: [{rank, pid, state, done_bytes, total_bytes, memory_bytes, round, restarts,
+ * last_error}], stats: {…}} into *json.
+ *   GLM_OK        rank 0 answered, whatever its state
+ *   GLM_ENOTFOUND nothing runs here and nothing failed: never applied, or stopped
+ *   GLM_EPEER     rank 0 is gone, or failed, or does not answer; *json then holds the same keys
+ *                 from head.json with state "failed", no ranks and the reason in error */
+enum glm_status glm_client_status(const char *dir, struct buf *json, struct glm_error *err);
+
+/* Stops the lane in order and returns once rank 0 has ended and freed its ports. What a failed one
+ * left is cleared. GLM_ENOTFOUND: nothing runs here. GLM_EBUSY: it still runs after deadline_ms. */
+enum glm_status glm_client_stop(const char *dir, uint32_t deadline_ms, struct glm_error *err);
 
 #endif

@@ -15,8 +15,11 @@
 enum { GLM_CONTROL_VERSION = 1, GLM_CONTROL_MAX_PAYLOAD = 1 << 20, GLM_CONTROL_HEADER_BYTES = 32,
        GLM_CONTROL_MAC_BYTES = 32 };
 
-/* HELLO payloads are JSON: {role: "rank"|"cli", rank, world, set_digest, kernels_digest,
- * settings_digest, link}. */
+/* Payloads are JSON objects, may be empty where nothing is named.
+ * HELLO: the head speaks first, {role: "head", nonce}; a peer answers {role: "rank"|"cli", nonce,
+ * answer: the head's nonce, rank, world, set_digest, kernels_digest, settings_digest, link}. Both
+ * are signed with the lane's secret; every later frame with a key of its direction made of secret
+ * and both nonces (control_conn.h), so that no frame counts in another connection. */
 #define GLM_CONTROL_MAP(X)                                                                         \
     X(GLM_CONTROL_HELLO, "hello")       /* both ways, first */                                     \
     X(GLM_CONTROL_WELCOME, "welcome")   /* head → rank: all link addresses, epoch */               \
@@ -41,7 +44,10 @@ struct glm_control_frame {
     uint32_t len;
 };
 
-/* Encodes a frame into out (capacity >= header + len + MAC); returns its size. */
+const char *glm_control_type_text(enum glm_control_type type);
+
+/* Encodes a frame into out (capacity >= header + len + MAC); returns its size, 0 when it does not
+ * fit or its payload is too long. */
 size_t glm_control_encode(const struct glm_control_frame *f, const uint8_t secret[32],
                           uint8_t *out, size_t capacity);
 /* Decodes the first frame of bytes. *used 0: more bytes are needed. last_sequence: of this

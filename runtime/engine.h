@@ -16,8 +16,10 @@
 
 enum { GLM_MAX_VERIFY_ROWS = 16, GLM_MAX_OPS = 128 };
 
-/* Operations. A stream is named by its index 0..limits.n_streams-1, a kept state by its index
- * 0..n_slots-n_streams-1; both chosen by the caller. */
+/* Operations. A list holds one FILL at most and one run of DECODEs at most. Rows that were decoded
+ * must be committed (COMMIT) before their stream does anything else but FINISH, and before the next
+ * DECODE of any stream. A stream is named by its index 0..limits.n_streams-1, a kept state by its
+ * index 0..n_slots-n_streams-1; both chosen by the caller. */
 enum glm_op_kind {
     GLM_OP_ADMIT,   /* stream, n_tokens: claim slot and extents for that many tokens; empty state */
     GLM_OP_FILL,    /* stream, tokens[n]: prefill rows from its context's end, which must lie on the
@@ -38,10 +40,10 @@ enum glm_op_kind {
 struct glm_op {
     enum glm_op_kind kind;
     uint32_t stream, kept;
-    uint32_t n;            /* tokens or rows */
-    uint32_t n_tokens;     /* room to claim */
+    uint32_t n;        /* tokens or rows */
+    uint32_t n_tokens; /* room to claim */
     uint32_t out_from;
-    const int32_t *tokens; /* borrowed for the call */
+    const int32_t *tokens;        /* borrowed for the call */
     const struct glm_draw *draws; /* one a wanted logits row; NULL: no draw, token -1 */
 };
 
@@ -52,6 +54,7 @@ struct glm_engine_config {
     const struct glm_checkpoint *checkpoint;
     const char *const *kernel_paths; /* kernel.so of each plan kernel, in plan order */
     uint32_t n_threads;
+    uint32_t host_threads; /* of all ranks that share this machine's cores; 0: n_threads */
     struct glm_collective *collective; /* borrowed; NULL when world is 1 */
     uint64_t memory_limit_bytes;       /* 0: none declared */
     /* progress of loading: bytes placed of bytes to place */
@@ -64,14 +67,15 @@ enum glm_status glm_engine_open(const struct glm_engine_config *config, struct g
                                 struct glm_error *err);
 void glm_engine_free(struct glm_engine *e);
 
-/* Results of one list, in order of the wanted logits rows. */
+/* Results of one list, in order of the wanted logits rows: that of the operations. */
 struct glm_round_result {
     uint32_t n_out;
     const int32_t *tokens; /* drawn token ids, -1 where no draw was asked */
 };
 
 /* Rank 0 (or the only rank): checks, sends and runs the list. Claims are all or nothing: when an
- * ADMIT or RESTORE does not fit the pool now, nothing of the list runs and GLM_EAGAIN comes back.
+ * ADMIT, RESTORE, SAVE or MOVE does not fit the pool now, nothing of the list runs and GLM_EAGAIN
+ * comes back.
  * Errors: GLM_EINVAL (a list that breaks the rules above; nothing ran), GLM_EPEER. */
 enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, uint32_t n_ops,
                                struct glm_round_result *result, struct glm_error *err);

@@ -5,6 +5,7 @@
 #include "runtime/chat.h"
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
+#include "runtime/reply.h"
 
 #include <openssl/rand.h>
 #include <openssl/sha.h>
@@ -244,6 +245,8 @@ static void on_piece(void *context, const struct glm_reply_event *e)
             buf_add(&g->reasoning, e->text, e->len);
         return;
     case GLM_REPLY_CONTENT:
+        if (e->repeats_reasoning) /* an answer inside a block that never closed */
+            buf_clear(&g->reasoning);
         if (stream)
             text_event(g, g->kind == HTTP_CHAT ? "content" : "text", e->text, e->len);
         else
@@ -292,8 +295,11 @@ static void pump(struct generation *g)
         if (n == 0 || g->over)
             break;
     }
-    if (g->over && (g->finish == GLM_FINISH_END_ID || g->finish == GLM_FINISH_LENGTH))
-        glm_reply_finish(g->reply, g->finish == GLM_FINISH_END_ID, on_piece, g);
+    if (g->over && (g->finish == GLM_FINISH_END_ID || g->finish == GLM_FINISH_LENGTH) &&
+        glm_reply_finish(g->reply, g->finish == GLM_FINISH_END_ID, on_piece, g)) {
+        g->stop_matched = true;
+        g->finish = GLM_FINISH_STOPPED;
+    }
 }
 
 static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t max)
@@ -555,6 +561,7 @@ enum MHD_Result http_chat_completions(struct http_exchange *x)
         .kwargs = f->kwargs,
         .effort = f->effort,
         .thinking = f->thinking,
+        .no_effort_line = true,
         .generation_prompt = true,
     };
     enum glm_status status = glm_chat_render(&options, &text, &err);

@@ -74,6 +74,7 @@ static enum glm_status tokenize_text(struct http_exchange *x, struct glm_json *b
         .kwargs = f.kwargs,
         .effort = f.effort,
         .thinking = f.thinking,
+        .no_effort_line = true,
         .generation_prompt = member_true(body, "add_generation_prompt", true),
     };
     return glm_chat_render(&options, text, err);

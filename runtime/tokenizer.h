@@ -22,9 +22,13 @@ struct glm_ids {
     size_t n, capacity;
 };
 void glm_ids_release(struct glm_ids *ids);
+/* False: out of memory, ids as before. */
+bool glm_ids_add(struct glm_ids *ids, int32_t id);
 
-/* Appends the ids of text (UTF-8; invalid bytes are taken as they are). parse_special: added
- * tokens are recognised. GLM_ENOMEM only. */
+/* Appends the ids of text. Nothing is lost: a run of bytes that is not UTF-8 is a pre-token of its
+ * own, so the ids' bytes are always the text's. A pre-token of more than 1 MiB is cut there, which
+ * bounds the memory a text can ask for. parse_special: added tokens are recognised. GLM_ENOMEM
+ * only. */
 enum glm_status glm_tokenizer_encode(const struct glm_tokenizer *t, const char *text, size_t len,
                                      bool parse_special, struct glm_ids *out);
 /* Appends the bytes of one id; false when the id has no token. skip_special: added special tokens
@@ -34,6 +38,7 @@ bool glm_tokenizer_bytes(const struct glm_tokenizer *t, int32_t id, bool skip_sp
 /* Id of an added token by its exact text, or -1. */
 int32_t glm_tokenizer_added(const struct glm_tokenizer *t, const char *text);
 bool glm_tokenizer_is_special(const struct glm_tokenizer *t, int32_t id);
+/* The largest id that has a token, plus one. */
 uint32_t glm_tokenizer_size(const struct glm_tokenizer *t);
 
 #endif

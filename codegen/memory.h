@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a plan takes of a rank's memory, by the rules the runtime lays it out with: every weight,
+ * state plane, buffer and the scratch starts on 64 bytes; a buffer exists in each arena whose
+ * programs name it (sample programs run in every arena). */
+#ifndef GLM_CODEGEN_MEMORY_H
+#define GLM_CODEGEN_MEMORY_H
+
+#include "codegen/manifest.h"
+#include "codegen/plan.h"
+
+enum { GLM_PLAN_ALIGN = 64, GLM_PLAN_EXTENT = 2048 };
+
+/* Bytes of one plane (one layer) of a state under the plan's limits. */
+uint64_t glm_plane_bytes(const struct glm_plan_state *s, const struct glm_plan_limits *l);
+/* Bytes that one more pool extent of 2048 tokens takes over all planes. */
+uint64_t glm_extent_bytes(const struct glm_plan *p);
+/* Cache bytes a token, extents and alignment aside: formats.md 6.1. */
+double glm_token_bytes(const struct glm_plan *p);
+/* Buffers of one arena. Errors: GLM_EPLAN for a dtype it does not know. */
+enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint64_t *bytes,
+                                struct glm_error *err);
+/* The largest scratch of any launch at its arena's maxima with n_threads. Errors: GLM_EPLAN. */
+enum glm_status glm_scratch_bytes(const struct glm_plan *p, const struct glm_manifest *manifests,
+                                  uint32_t n_manifests, uint32_t n_threads, uint64_t *bytes,
+                                  struct glm_error *err);
+
+#endif

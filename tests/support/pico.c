@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks of a lane in one process. Rank 0 runs in the test's thread; the others follow it, each in
+ * its own, and count the lists they have done so that the test may look at them in between. */
+#include "tests/support/pico.h"
+
+#include "codegen/graph.h"
+#include "codegen/kernels.h"
+#include "runtime/link.h"
+#include "runtime/threads.h"
+#include "tests/support/ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <cmocka.h>
+
+enum { ARENA_BYTES = 512 << 20, LINK_BYTES = 4 << 20 };
+
+struct rank {
+    struct pico *set;
+    uint32_t rank;
+    pthread_t thread;
+    struct glm_link *links[GLM_LINK_MAX_WORLD];
+    struct glm_collective *collective;
+    struct glm_engine *engine;
+    const char **kernels;
+    enum glm_status status;
+    struct glm_error err;
+};
+
+struct pico {
+    struct arena arena;
+    struct pico_options options;
+    struct diag_list diags;
+    struct glm_checkpoint *checkpoint;
+    struct glm_plan **plans;
+    struct rank ranks[GLM_LINK_MAX_WORLD];
+    struct glm_link_listener *listeners[GLM_LINK_MAX_WORLD];
+    struct glm_link_address addresses[GLM_LINK_MAX_WORLD];
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t n_done; /* lists that followers have done, all together */
+    uint32_t n_open, n_failed;
+    uint64_t n_lists;
+    float *logits; /* [d_vocab] */
+};
+
+/* ---- from checkpoint to kernels ---- */
+
+static void settle_options(struct pico_options *o)
+{
+    o->checkpoint = o->checkpoint ? o->checkpoint : "clusters/demo/exl3";
+    o->transport = o->transport ? o->transport : "shm";
+    o->world = o->world ? o->world : 1;
+    o->n_threads = o->n_threads ? o->n_threads : o->world > 1 ? 1 : 2;
+    o->n_streams = o->n_streams ? o->n_streams : 8;
+    o->window = o->window ? o->window : 8192;
+    o->prefill_rows = o->prefill_rows ? o->prefill_rows : 512;
+    o->verify_rows = o->verify_rows ? o->verify_rows : 1;
+    o->pool_tokens = o->pool_tokens ? o->pool_tokens : 16 * 2048;
+}
+
+static struct glm_cluster *new_cluster(struct pico *p)
+{
+    static const char *const names[GLM_MAX_NODES] = {"node0", "node1", "node2", "node3",
+                                                     "node4", "node5", "node6", "node7"};
+    const struct pico_options *o = &p->options;
+    struct glm_cluster *c = ARENA_NEW(&p->arena, struct glm_cluster);
+    assert_non_null(c);
+    *c = (struct glm_cluster){.name = "test",
+                              .spec_path = "test.yaml",
+                              .spec_text = "",
+                              .checkpoint_where = o->checkpoint,
+                              .checkpoint_path = o->checkpoint,
+                              .served_name = "test",
+                              .checkpoint = p->checkpoint,
+                              .n_nodes = o->world,
+                              .n_lanes = 1};
+    struct glm_lane *lane = &c->lanes[0];
+    *lane = (struct glm_lane){.name = "main",
+                              .is_default = true,
+                              .n_ranks = o->world,
+                              .listen_host = "127.0.0.1",
+                              .n_streams = o->n_streams,
+                              .window_tokens = o->window,
+                              .pool_tokens = o->pool_tokens,
+                              .prefill_rows = o->prefill_rows,
+                              .verify_rows = o->verify_rows,
+                              .formats = o->formats,
+                              .rotate_uneven = o->rotate_uneven,
+                              .effort = "",
+                              .api_key_file = ""};
+    lane->formats.experts = p->checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
+    for (uint32_t i = 0; i < o->world; i++) {
+        c->nodes[i] = (struct glm_node){
+            .name = names[i], .host = "local", .control = "local", .threads = o->n_threads};
+        lane->ranks[i] = i;
+    }
+    return c;
+}
+
+static void plan_lane(struct pico *p)
+{
+    struct glm_error err = {0};
+    struct buf text = {0};
+    if (p->options.plans) {
+        p->plans = p->options.plans;
+        p->checkpoint = p->options.plans_checkpoint;
+        return;
+    }
+    diag_list_init(&p->diags, &p->arena);
+    enum glm_status st =
+        glm_checkpoint_open(p->options.checkpoint, &p->arena, &p->diags, &p->checkpoint);
+    if (st == GLM_OK)
+        st = glm_plan_build(new_cluster(p), 0, glm_host_target(), &p->arena, &p->diags, &p->plans,
+                            &err);
+    if (st != GLM_OK) {
+        diag_render_text(&p->diags, false, &text);
+        fail_msg("%s: %s\n%s", p->options.checkpoint, err.message, buf_text(&text));
+    }
+}
+
+static void build_kernels(struct pico *p)
+{
+    char cwd[400], path[512];
+    struct glm_error err = {0};
+    assert_non_null(getcwd(cwd, sizeof cwd));
+    snprintf(path, sizeof path, "%s/build/cache", cwd);
+    setenv("GLM_CACHE_DIR", path, 0);
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    setenv("GLM_HOST_CFLAGS", "-fsanitize=address,undefined", 0);
+#elif defined(__SANITIZE_THREAD__)
+    setenv("GLM_HOST_CFLAGS", "-fsanitize=thread", 0);
+#endif
+    for (uint32_t r = 0; r < p->options.world; r++) {
+        struct glm_kernel_build *builds;
+        if (glm_kernels_build(p->plans[r], 2, &p->arena, NULL, NULL, &builds, &err) != GLM_OK)
+            fail_msg("rank %u: %s\n%s", r, err.message, err.hint);
+        p->ranks[r].kernels = ARENA_ARRAY(&p->arena, p->plans[r]->n_kernels, const char *);
+        assert_non_null(p->ranks[r].kernels);
+        for (uint32_t i = 0; i < p->plans[r]->n_kernels; i++)
+            p->ranks[r].kernels[i] = builds[i].path;
+    }
+}
+
+/* ---- ranks ---- */
+
+static void open_rank(struct rank *r)
+{
+    struct pico *p = r->set;
+    const struct pico_options *o = &p->options;
+    if (o->world > 1) {
+        r->status = glm_link_connect(p->listeners[r->rank], p->addresses, 20000, r->links, &r->err);
+        if (r->status == GLM_OK)
+            r->status = glm_collective_new(r->rank, o->world, r->links, LINK_BYTES, 0, NULL, NULL,
+                                           &r->collective, &r->err);
+    }
+    if (r->status != GLM_OK)
+        return;
+    struct glm_engine_config config = {.plan = p->plans[r->rank],
+                                       .checkpoint = p->checkpoint,
+                                       .kernel_paths = r->kernels,
+                                       .n_threads = o->n_threads,
+                                       .host_threads = o->n_threads * o->world,
+                                       .collective = r->collective,
+                                        .memory_limit_bytes = o->memory_limit_bytes};
+    r->status = glm_engine_open(&config, &r->engine, &r->err);
+}
+
+static void *follow(void *argument)
+{
+    struct rank *r = argument;
+    struct pico *p = r->set;
+    open_rank(r);
+    pthread_mutex_lock(&p->lock);
+    p->n_open++;
+    p->n_failed += r->status != GLM_OK;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    bool stopped = false;
+    while (r->status == GLM_OK && !stopped) { /* its own: others only read it, locked */
+        struct glm_error err = {0};
+        enum glm_status st = glm_engine_follow_once(r->engine, &stopped, &err);
+        pthread_mutex_lock(&p->lock);
+        r->status = st;
+        r->err = err;
+        p->n_done++;
+        p->n_failed += st != GLM_OK;
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->lock);
+    }
+    return NULL;
+}
+
+static void check_ranks(struct pico *p)
+{
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < p->options.world; i++)
+        if (p->ranks[i].status != GLM_OK)
+            fail_msg("rank %u: %s", i, p->ranks[i].err.message);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_done(struct pico *p)
+{
+    uint64_t want = p->n_lists * (p->options.world - 1);
+    pthread_mutex_lock(&p->lock);
+    while (p->n_done < want && p->n_failed == 0)
+        pthread_cond_wait(&p->changed, &p->lock);
+    uint32_t failed = p->n_failed;
+    pthread_mutex_unlock(&p->lock);
+    if (failed)
+        check_ranks(p);
+}
+
+struct pico *pico_open(const struct pico_options *options)
+{
+    struct pico *p = calloc(1, sizeof *p);
+    struct glm_error err = {0};
+    assert_non_null(p);
+    p->options = options ? *options : (struct pico_options){0};
+    settle_options(&p->options);
+    arena_init(&p->arena, ARENA_BYTES);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->changed, NULL);
+    plan_lane(p);
+    build_kernels(p);
+    uint32_t world = p->options.world;
+    for (uint32_t i = 0; i < world; i++) {
+        p->ranks[i].set = p;
+        p->ranks[i].rank = i;
+        if (world > 1 &&
+            glm_link_listen(p->options.transport, "127.0.0.1", i, world, LINK_BYTES, test_secret,
+                            &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
+            fail_msg("rank %u: %s", i, err.message);
+    }
+    for (uint32_t i = 1; i < world; i++)
+        assert_int_equal(pthread_create(&p->ranks[i].thread, NULL, follow, &p->ranks[i]), 0);
+    open_rank(&p->ranks[0]);
+    pthread_mutex_lock(&p->lock);
+    while (p->n_open < world - 1)
+        pthread_cond_wait(&p->changed, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    check_ranks(p);
+    p->logits = calloc(p->plans[0]->d_vocab, sizeof *p->logits);
+    assert_non_null(p->logits);
+    return p;
+}
+
+void pico_close(struct pico *p)
+{
+    if (!p)
+        return;
+    struct glm_op stop = {.kind = GLM_OP_STOP};
+    if (p->options.world > 1)
+        pico_run(p, &stop, 1);
+    for (uint32_t i = 1; i < p->options.world; i++)
+        pthread_join(p->ranks[i].thread, NULL);
+    for (uint32_t i = 0; i < p->options.world; i++) {
+        glm_engine_free(p->ranks[i].engine);
+        glm_collective_free(p->ranks[i].collective);
+    }
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->changed);
+    arena_release(&p->arena);
+    free(p->logits);
+    free(p);
+}
+
+struct glm_engine *pico_engine(const struct pico *p, uint32_t rank)
+{
+    return p->ranks[rank].engine;
+}
+
+const struct glm_plan *pico_plan(const struct pico *p, uint32_t rank)
+{
+    return p->plans[rank];
+}
+
+const struct glm_checkpoint *pico_checkpoint(const struct pico *p)
+{
+    return p->checkpoint;
+}
+
+const char *const *pico_kernels(const struct pico *p, uint32_t rank)
+{
+    return p->ranks[rank].kernels;
+}
+
+/* ---- lists ---- */
+
+enum glm_status pico_try(struct pico *p, const struct glm_op *ops, uint32_t n_ops,
+                         struct glm_round_result *result, struct glm_error *err)
+{
+    enum glm_status st = glm_engine_run(p->ranks[0].engine, ops, n_ops, result, err);
+    if (st == GLM_OK) {
+        p->n_lists++;
+        wait_done(p);
+    }
+    return st;
+}
+
+struct glm_round_result pico_run(struct pico *p, const struct glm_op *ops, uint32_t n_ops)
+{
+    struct glm_round_result result = {0};
+    struct glm_error err = {0};
+    if (pico_try(p, ops, n_ops, &result, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    return result;
+}
+
+const float *pico_logits(struct pico *p, uint32_t out_i)
+{
+    uint32_t n_all = 0;
+    for (uint32_t r = 0; r < p->options.world; r++) {
+        uint32_t first, n;
+        const float *shard = glm_engine_logits(p->ranks[r].engine, out_i, &first, &n);
+        assert_non_null(shard);
+        assert_true(first + n <= p->plans[0]->d_vocab);
+        memcpy(p->logits + first, shard, n * sizeof *shard);
+        n_all += n;
+    }
+    assert_int_equal(n_all, p->plans[0]->d_vocab);
+    return p->logits;
+}
+
+struct glm_hash pico_logits_hash(struct pico *p, uint32_t out_i)
+{
+    const float *row = pico_logits(p, out_i);
+    XXH128_hash_t h = XXH3_128bits(row, p->plans[0]->d_vocab * sizeof *row);
+    return (struct glm_hash){.low = h.low64, .high = h.high64};
+}
+
+struct glm_hash pico_state_hash(struct pico *p, uint32_t stream)
+{
+    struct glm_hash all[GLM_LINK_MAX_WORLD];
+    for (uint32_t r = 0; r < p->options.world; r++)
+        all[r] = glm_engine_state_hash(p->ranks[r].engine, stream);
+    XXH128_hash_t h = XXH3_128bits(all, p->options.world * sizeof *all);
+    return (struct glm_hash){.low = h.low64, .high = h.high64};
+}
+
+bool hash_equal(struct glm_hash a, struct glm_hash b)
+{
+    return a.low == b.low && a.high == b.high;
+}
+
+void pico_admit(struct pico *p, uint32_t stream, uint32_t n_tokens)
+{
+    struct glm_op op = {.kind = GLM_OP_ADMIT, .stream = stream, .n_tokens = n_tokens};
+    pico_run(p, &op, 1);
+}
+
+void pico_finish(struct pico *p, uint32_t stream)
+{
+    struct glm_op op = {.kind = GLM_OP_FINISH, .stream = stream};
+    pico_run(p, &op, 1);
+}
+
+int32_t pico_fill(struct pico *p, uint32_t stream, const int32_t *ids, uint32_t n, uint32_t slice,
+                  const struct glm_draw *draw)
+{
+    int32_t token = -1;
+    for (uint32_t at = 0; at < n; at += slice) {
+        uint32_t rows = n - at < slice ? n - at : slice;
+        bool last = at + rows == n;
+        struct glm_op op = {.kind = GLM_OP_FILL,
+                            .stream = stream,
+                            .n = rows,
+                            .out_from = last ? rows - 1 : rows,
+                            .tokens = ids + at,
+                            .draws = last ? draw : NULL};
+        struct glm_round_result result = pico_run(p, &op, 1);
+        if (last)
+            token = result.tokens[0];
+    }
+    return token;
+}
+
+void pico_decode(struct pico *p, const uint32_t *streams, int32_t *tokens,
+                 const struct glm_draw *draws, uint32_t n)
+{
+    struct glm_op ops[2 * GLM_ROUND_STREAMS] = {0};
+    int32_t in[GLM_ROUND_STREAMS];
+    for (uint32_t i = 0; i < n; i++) {
+        in[i] = tokens[i];
+        ops[i] = (struct glm_op){.kind = GLM_OP_DECODE,
+                                 .stream = streams[i],
+                                 .n = 1,
+                                 .tokens = &in[i],
+                                 .draws = draws ? &draws[i] : NULL};
+        ops[n + i] = (struct glm_op){.kind = GLM_OP_COMMIT, .stream = streams[i], .n = 1};
+    }
+    struct glm_round_result result = pico_run(p, ops, 2 * n);
+    assert_int_equal(result.n_out, n);
+    for (uint32_t i = 0; i < n; i++)
+        tokens[i] = result.tokens[i];
+}
+
+struct glm_draw pico_greedy(void)
+{
+    return (struct glm_draw){.top_p = 1};
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Manifests: what is read, what is refused, and plan kernels held against one. */
+#include "codegen/manifest.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char text[] =
+    "{\"name\":\"toy\",\"help\":\"a toy\",\n"
+    " \"args\":[{\"name\":\"x\",\"dtype\":\"act\",\"direction\":\"in\",\"shape\":\"R, N\"},\n"
+    "  {\"name\":\"y\",\"dtype\":\"f32\",\"direction\":\"out\",\"shape\":\"R, "
+    "N\",\"optional\":true}],\n"
+    " \"params\":[{\"name\":\"N\",\"type\":\"int\",\"values\":\"1..64,128,256..4096/"
+    "256\",\"help\":\"n\"},\n"
+    "  {\"name\":\"EPS\",\"type\":\"float\",\"values\":\"0..1\",\"help\":\"e\"},\n"
+    "  {\"name\":\"FORM\",\"type\":\"word\",\"values\":\"bf16|q4\",\"help\":\"f\"}],\n"
+    " \"scratch\":\"T*N*4\",\"read\":\"R*N*(2-is(FORM,q4))\",\"write\":\"R*N\",\"ops\":\"2*R*N\",\n"
+    " \"reduction\":\"16 "
+    "lanes\",\"oracle\":\"double\",\"tolerance\":1e-5,\"spill_limit_bytes\":0}\n";
+
+static int setup(void **state)
+{
+    struct arena *a = malloc(sizeof *a);
+    arena_init(a, 4 << 20);
+    *state = a;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    arena_release(*state);
+    free(*state);
+    return 0;
+}
+
+static void reads_every_field(void **state)
+{
+    struct glm_manifest m;
+    struct glm_error err = {0};
+    assert_int_equal(glm_manifest_parse("toy", text, strlen(text), *state, &m, &err), GLM_OK);
+    assert_string_equal(m.name, "toy");
+    assert_int_equal(m.n_args, 2);
+    assert_string_equal(m.args[0].dtype, "act");
+    assert_false(m.args[0].optional);
+    assert_true(m.args[1].optional);
+    assert_string_equal(m.args[1].direction, "out");
+    assert_int_equal(m.n_params, 3);
+    assert_string_equal(m.params[2].values, "bf16|q4");
+    assert_string_equal(m.scratch, "T*N*4");
+    assert_string_equal(m.reduction, "16 lanes");
+    assert_true(m.tolerance == 1e-5);
+    assert_int_equal(m.spill_limit_bytes, 0);
+}
+
+static void refuses(struct arena *arena, const char *was, const char *is, const char *message)
+{
+    struct glm_manifest m = {0};
+    struct glm_error err = {0};
+    struct buf changed = {0};
+    const char *place = strstr(text, was);
+    assert_non_null(place);
+    buf_add(&changed, text, (size_t)(place - text));
+    buf_str(&changed, is);
+    buf_str(&changed, place + strlen(was));
+    assert_int_equal(glm_manifest_parse("toy", changed.data, changed.len, arena, &m, &err),
+                     GLM_EPLAN);
+    if (strstr(err.message, message) == NULL)
+        fail_msg("'%s' lacks '%s'", err.message, message);
+    assert_non_null(strstr(err.message, "manifest 'toy'"));
+    assert_null(m.name);
+    buf_release(&changed);
+}
+
+static void names_manifest_and_key_of_a_problem(void **state)
+{
+    refuses(*state, "\"help\":\"a toy\",", "", "no key 'help'");
+    refuses(*state, "\"help\":\"a toy\"", "\"help\":\"a toy\",\"hulp\":1", "unknown key 'hulp'");
+    refuses(*state, "\"name\":\"toy\"", "\"name\":\"tay\"", "its file is 'toy.json'");
+    refuses(*state, "\"dtype\":\"act\"", "\"dtype\":\"i8\"", "'args[0]' has the dtype 'i8'");
+    refuses(*state, "\"direction\":\"in\"", "\"direction\":\"up\"", "direction 'up'");
+    refuses(*state, "\"name\":\"y\"", "\"name\":\"x\"", "'args[1]' has the name 'x' of argument 0");
+    refuses(*state, "\"name\":\"EPS\"", "\"name\":\"eps\"", "'params[1]' has the name 'eps'");
+    refuses(*state, "\"name\":\"EPS\"", "\"name\":\"N\"", "of parameter 0");
+    refuses(*state, "\"type\":\"int\"", "\"type\":\"long\"", "type 'long'");
+    refuses(*state, "1..64,128", "64..1,128", "not a list of ints");
+    refuses(*state, "1..64,128", "1...64", "not a list of ints");
+    refuses(*state, "4096/256", "4096/0", "not a list of ints");
+    refuses(*state, "4096/256", "4096/256,", "not a list of ints");
+    refuses(*state, "\"0..1\"", "\"0..inf\"", "not a list of floats");
+    refuses(*state, "bf16|q4", "bf16|", "not a list of words");
+    refuses(*state, "bf16|q4", "bf-16|q4", "not a list of words");
+    refuses(*state, "T*N*4", "T*M*4", "has 'scratch': cannot evaluate 'T*M*4': unknown name 'M'");
+    refuses(*state, "2*R*N", "2**R", "'ops'");
+    refuses(*state, "\"tolerance\":1e-5", "\"tolerance\":2", "'tolerance' is 2, outside 0..1");
+    refuses(*state, "\"spill_limit_bytes\":0", "\"spill_limit_bytes\":-1", "outside 0..65536");
+    refuses(*state, "\"optional\":true", "\"optional\":1",
+            "'args[1].optional' is not true or false");
+}
+
+static enum glm_status check(struct arena *arena, const struct glm_plan_param *params, uint32_t n,
+                             struct glm_error *err)
+{
+    struct glm_manifest m;
+    const struct glm_plan_kernel k = {.name = "mm.toy",
+                                      .template_name = "toy",
+                                      .n_params = n,
+                                      .params = arena_array(arena, n + 1, sizeof *params)};
+    *err = (struct glm_error){0};
+    memcpy(k.params, params, n * sizeof *params);
+    assert_int_equal(glm_manifest_parse("toy", text, strlen(text), arena, &m, err), GLM_OK);
+    return glm_manifest_check(&m, &k, err);
+}
+
+static void allowed_values_pass(void **state)
+{
+    static const int64_t values[] = {1, 64, 128, 256, 512, 4096};
+    struct glm_error err;
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        const struct glm_plan_param p[] = {{.name = "N", .value = values[i]},
+                                           {.name = "EPS", .text = "1e-6"},
+                                           {.name = "FORM", .text = "q4"}};
+        assert_int_equal(check(*state, p, 3, &err), GLM_OK);
+    }
+}
+
+static void a_value_outside_names_what_is_allowed(void **state)
+{
+    static const int64_t values[] = {0, 65, 300, 4352, -1};
+    struct glm_error err;
+    struct glm_plan_param p[] = {
+        {.name = "N"}, {.name = "EPS", .text = "1e-6"}, {.name = "FORM", .text = "q4"}};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        p[0].value = values[i];
+        assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
+        assert_non_null(strstr(err.message, "'mm.toy': parameter 'N' of manifest 'toy'"));
+        assert_non_null(strstr(err.message, "allowed: 1..64,128,256..4096/256"));
+    }
+    p[0].value = 64;
+    static const char *const floats[] = {"1.5", "-0.1", "nan", "0x1p-3", "", "0.5f"};
+    for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+        p[1].text = floats[i];
+        assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
+        assert_non_null(strstr(err.message, "'EPS'"));
+    }
+    p[1].text = "0";
+    static const char *const words[] = {"q", "q44", "bf16|q4", ""};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        p[2].text = words[i];
+        assert_int_equal(check(*state, p, 3, &err), GLM_EPLAN);
+        assert_non_null(strstr(err.message, "allowed: bf16|q4"));
+    }
+}
+
+static void missing_unknown_repeated_and_mistyped_parameters_are_named(void **state)
+{
+    struct glm_error err;
+    const struct glm_plan_param p[] = {{.name = "N", .value = 64},
+                                       {.name = "EPS", .text = "1e-6"},
+                                       {.name = "FORM", .text = "q4"},
+                                       {.name = "M", .value = 1}};
+    const struct glm_plan_param twice[] = {p[0], p[1], p[2], p[0]};
+    const struct glm_plan_param typed[] = {{.name = "N", .text = "64"}, p[1], p[2]};
+    assert_int_equal(check(*state, p, 2, &err), GLM_EPLAN);
+    assert_non_null(strstr(err.message, "lacks parameter 'FORM'"));
+    assert_int_equal(check(*state, p, 4, &err), GLM_EPLAN);
+    assert_non_null(strstr(err.message, "no parameter 'M'"));
+    assert_int_equal(check(*state, twice, 4, &err), GLM_EPLAN);
+    assert_non_null(strstr(err.message, "'N' is given twice"));
+    assert_int_equal(check(*state, typed, 3, &err), GLM_EPLAN);
+    assert_non_null(strstr(err.message, "is an int, the plan gives the text 64"));
+}
+
+static void every_manifest_of_the_templates_is_valid(void **state)
+{
+    struct glm_manifest *all = NULL;
+    uint32_t n = 0;
+    struct glm_error err = {0};
+    if (glm_manifests_load(*state, &all, &n, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_ptr_equal(glm_manifest_find(all, n, all[i].name), &all[i]);
+        if (i > 0)
+            assert_true(strcmp(all[i - 1].name, all[i].name) < 0);
+    }
+    assert_null(glm_manifest_find(all, n, "no_such_template"));
+}
+
+static void an_embedded_text_is_whole_and_a_path_is_no_name(void **state)
+{
+    (void)state;
+    size_t len = 0;
+    const char *source = glm_template_source("round.h", &len);
+    assert_non_null(source);
+    assert_int_equal(strlen(source), len);
+    assert_non_null(strstr(source, "struct glm_round_stream {"));
+    assert_null(glm_template_source("../Makefile", &len));
+    assert_null(glm_template_source("no_such.h", &len));
+    setenv("GLM_TEMPLATES", "kernels-templates", 1);
+    size_t len_read = 0;
+    const char *read = glm_template_source("round.h", &len_read);
+    assert_non_null(read);
+    assert_ptr_not_equal(read, source);
+    assert_int_equal(len_read, len);
+    assert_memory_equal(read, source, len);
+    assert_null(glm_template_source("../Makefile", &len));
+    unsetenv("GLM_TEMPLATES");
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+    const struct CMUnitTest tests[] = {
+        CASE(reads_every_field),
+        CASE(names_manifest_and_key_of_a_problem),
+        CASE(allowed_values_pass),
+        CASE(a_value_outside_names_what_is_allowed),
+        CASE(missing_unknown_repeated_and_mistyped_parameters_are_named),
+        CASE(every_manifest_of_the_templates_is_valid),
+        CASE(an_embedded_text_is_whole_and_a_path_is_no_name),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

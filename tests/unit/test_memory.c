@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bytes a rank takes, the pool's size, and refusal of what does not fit. */
+#include "codegen/graph.h"
+#include "codegen/memory.h"
+#include "runtime/memory.h"
+#include "tests/support/geometry.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GIB (UINT64_C(1) << 30)
+
+static enum glm_status plan(struct fixture *f, struct glm_plan ***plans, struct glm_error *err)
+{
+    return glm_plan_build(&f->cluster, 0, "x86-64-v3", &f->arena, &f->diags, plans, err);
+}
+
+static struct glm_plan **build(struct fixture *f)
+{
+    struct glm_plan **plans = NULL;
+    struct glm_error err = {0};
+    if (plan(f, &plans, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    return plans;
+}
+
+static uint64_t part(const struct glm_plan *p, const char *name)
+{
+    for (uint32_t i = 0; i < p->n_memory; i++) {
+        if (strcmp(p->memory[i].part, name) == 0)
+            return p->memory[i].bytes;
+    }
+    fail_msg("no part '%s'", name);
+    return 0;
+}
+
+static void assert_near(double got, double want, double relative)
+{
+    if (fabs(got - want) > relative * fabs(want))
+        fail_msg("got %.6g, want %.6g within %.3g", got, want, relative);
+}
+
+/* Trellis bytes of a rank's experts (the table's 4 bits a weight) and their fp16 scales. */
+static void expert_bytes(const struct glm_plan *p, double *trellis, double *scales)
+{
+    *trellis = *scales = 0;
+    for (uint32_t i = 0; i < p->n_weights; i++) {
+        const struct glm_plan_weight *w = &p->weights[i];
+        double n = (double)w->n_members * w->n_layers;
+        if (strcmp(w->form, "exl3:4:mcg") != 0)
+            continue;
+        *trellis += n * (double)w->n_rows * (double)w->n_cols / 2;
+        *scales += n * 2 * (double)(w->n_rows + w->n_cols);
+    }
+}
+
+/* reference/cluster.md 4.3, last column: GiB of experts a rank. */
+static void expert_bytes_match_the_reference_table(void **state)
+{
+    (void)state;
+    static const double table[8][8] = {
+        {141.8},
+        {70.9, 70.9},
+        {53.2, 44.3, 44.3},
+        {35.4, 35.4, 35.4, 35.4},
+        {35.4, 26.6, 26.6, 26.6, 26.6},
+        {26.6, 26.6, 26.6, 26.6, 17.7, 17.7},
+        {26.6, 26.6, 17.7, 17.7, 17.7, 17.7, 17.7},
+        {17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7, 17.7},
+    };
+    for (uint32_t world = 1; world <= 8; world++) {
+        struct fixture f;
+        fixture_full(&f, world);
+        struct glm_plan **plans = build(&f);
+        for (uint32_t r = 0; r < world; r++) {
+            double trellis, scales;
+            expert_bytes(plans[r], &trellis, &scales);
+            assert_near(trellis / (double)GIB, table[world - 1][r], 0.01);
+            assert_near((double)part(plans[r], "experts"), trellis + scales, 1e-9);
+        }
+        fixture_free(&f);
+    }
+}
+
+/* reference/formats.md 6.1, ring form, 11 layers. */
+static void cache_bytes_a_token_match_the_reference_table(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_full(&f, 2);
+    assert_near(glm_token_bytes(build(&f)[0]), 6204, 1e-9);
+    fixture_free(&f);
+    fixture_full(&f, 1);
+    f.cluster.lanes[0].formats.kv = GLM_KV_BF16;
+    assert_near(glm_token_bytes(build(&f)[0]), 11968, 1e-9);
+    fixture_free(&f);
+    fixture_pico(&f, 1); /* 2 layers of 128 + 64 / 4 fp32 values */
+    assert_near(glm_token_bytes(build(&f)[0]), 2 * (128 + 16) * 4, 1e-9);
+    fixture_free(&f);
+}
+
+static void undeclared_memory_gives_every_stream_its_window(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_full(&f, 2);
+    struct glm_plan **plans = build(&f);
+    assert_int_equal(plans[0]->limits.pool_tokens, 8 * 262144);
+    assert_int_equal(part(plans[0], "pool"), UINT64_C(8) * 262144 * 6204);
+    fixture_free(&f);
+    fixture_pico(&f, 1);
+    f.cluster.lanes[0].window_tokens = 2112; /* two extents a window */
+    f.cluster.lanes[0].n_streams = 3;
+    assert_int_equal(build(&f)[0]->limits.pool_tokens, 3 * 4096);
+    fixture_free(&f);
+}
+
+static uint64_t total_without_pool(const struct glm_plan *p)
+{
+    return glm_plan_total_bytes(p) - part(p, "pool");
+}
+
+static void the_smallest_node_decides_the_pool_of_all_ranks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_full(&f, 2);
+    uint64_t fixed = total_without_pool(build(&f)[1]);
+    fixture_free(&f);
+    fixture_full(&f, 2);
+    /* rank 1 keeps room for 300 extents and a bit; one window is 128 */
+    f.cluster.nodes[0].memory_bytes = 4 * fixed;
+    f.cluster.nodes[1].memory_bytes = fixed + 10 * GIB + UINT64_C(300) * 2048 * 6204 + 5000;
+    f.cluster.nodes[1].reserve_bytes = 10 * GIB;
+    struct glm_plan **plans = build(&f);
+    assert_int_equal(plans[0]->limits.pool_tokens, 300 * 2048);
+    assert_int_equal(plans[1]->limits.pool_tokens, 300 * 2048);
+    assert_true(glm_plan_total_bytes(plans[1]) <=
+                f.cluster.nodes[1].memory_bytes - f.cluster.nodes[1].reserve_bytes);
+    fixture_free(&f);
+}
+
+static void an_asked_pool_is_taken_in_whole_extents(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_pico(&f, 1);
+    f.cluster.lanes[0].pool_tokens = 8193;
+    assert_int_equal(build(&f)[0]->limits.pool_tokens, 10240);
+    fixture_free(&f);
+}
+
+static void refuses_what_does_not_fit_naming_rank_node_and_parts(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct glm_plan **plans = NULL;
+    struct glm_error err = {0};
+    fixture_full(&f, 2);
+    f.cluster.nodes[0].memory_bytes = 128 * GIB;
+    f.cluster.nodes[1].memory_bytes = 64 * GIB;
+    f.cluster.nodes[1].reserve_bytes = 4 * GIB;
+    assert_int_equal(plan(&f, &plans, &err), GLM_ECAPACITY);
+    assert_null(plans);
+    assert_non_null(
+        strstr(err.message, "cannot fit rank 1 of lane 'main' on node 'node1': it needs "));
+    assert_non_null(strstr(err.message, "the node has 60.00 GiB (64.00 less 4.00 reserve)"));
+    assert_non_null(strstr(err.message, "largest parts in GiB: experts 71."));
+    assert_non_null(strstr(err.hint, "lower window, streams"));
+    fixture_free(&f);
+}
+
+static void needs_room_for_one_window_at_least(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct glm_plan **plans = NULL;
+    struct glm_error err = {0};
+    fixture_pico(&f, 1);
+    uint64_t fixed = total_without_pool(build(&f)[0]), extent = 2048 * 1152;
+    fixture_free(&f);
+    fixture_pico(&f, 1);
+    f.cluster.nodes[0].memory_bytes = fixed + 4 * extent; /* window 8192 = 4 extents */
+    assert_int_equal(build(&f)[0]->limits.pool_tokens, 8192);
+    fixture_free(&f);
+    fixture_pico(&f, 1);
+    f.cluster.nodes[0].memory_bytes = fixed + 4 * extent - 1;
+    assert_int_equal(plan(&f, &plans, &err), GLM_ECAPACITY);
+    fixture_free(&f);
+}
+
+static void counts_a_buffer_in_each_arena_that_names_it(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_pico(&f, 1);
+    f.cluster.lanes[0].verify_rows = 4; /* 32 rows */
+    struct glm_plan *p = build(&f)[0];
+    uint64_t decode, prefill, replay = UINT64_C(4) * 32 * 4 * (3 * 64 + 1) * 4;
+    struct glm_error err = {0};
+    assert_int_equal(glm_arena_bytes(p, 0, &decode, &err), GLM_OK);
+    assert_int_equal(glm_arena_bytes(p, 1, &prefill, &err), GLM_OK);
+    assert_int_equal(decode, part(p, "decode buffers"));
+    assert_int_equal(prefill, part(p, "prefill buffers"));
+    /* the same plan without replay differs by the replay buffers of four layers, in decode alone */
+    struct fixture g;
+    fixture_pico(&g, 1);
+    g.cluster.lanes[0].n_streams = 16;
+    g.cluster.lanes[0].verify_rows = 1;
+    struct glm_plan *q = build(&g)[0];
+    q->arenas[0].n_rows = q->arenas[0].n_outs = 32;
+    uint64_t plain;
+    assert_int_equal(glm_arena_bytes(q, 0, &plain, &err), GLM_OK);
+    assert_int_equal(decode - plain, replay);
+    assert_int_equal(prefill, part(q, "prefill buffers"));
+    fixture_free(&f);
+    fixture_free(&g);
+}
+
+/* What the plan prints is what the runtime will lay out, byte for byte. */
+static void the_table_is_what_the_runtime_lays_out(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        struct fixture f;
+        struct glm_error err = {0};
+        struct glm_manifest *manifests;
+        struct glm_states states;
+        struct glm_memory m;
+        uint32_t n_manifests;
+        if (i < 2)
+            fixture_pico(&f, 1 + (uint32_t)i);
+        else
+            fixture_full(&f, 3);
+        f.cluster.nodes[0].device = GLM_DEVICE_CPU; /* two threads */
+        f.cluster.lanes[0].verify_rows = i % 2 ? 16 : 1;
+        f.cluster.lanes[0].rotate_uneven = i == 3;
+        struct glm_plan *p = build(&f)[0];
+        assert_int_equal(glm_manifests_load(&f.arena, &manifests, &n_manifests, &err), GLM_OK);
+        assert_int_equal(glm_states_init(&states, p, &f.arena, &err), GLM_OK);
+        if (glm_memory_lay_out(&m, p, &states, manifests, n_manifests, 2, &f.arena, &err) != GLM_OK)
+            fail_msg("%s", err.message);
+        assert_int_equal(m.weight_bytes, part(p, "experts") + part(p, "dense") + part(p, "head") +
+                                             part(p, "embedding") + part(p, "other weights"));
+        assert_int_equal(m.state_bytes, part(p, "pool") + part(p, "streams"));
+        assert_int_equal(m.buffer_bytes, part(p, "decode buffers") + part(p, "prefill buffers"));
+        assert_int_equal(m.scratch_bytes, part(p, "scratch"));
+        assert_int_equal(m.bytes, glm_plan_total_bytes(p));
+        fixture_free(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(expert_bytes_match_the_reference_table),
+        cmocka_unit_test(cache_bytes_a_token_match_the_reference_table),
+        cmocka_unit_test(undeclared_memory_gives_every_stream_its_window),
+        cmocka_unit_test(the_smallest_node_decides_the_pool_of_all_ranks),
+        cmocka_unit_test(an_asked_pool_is_taken_in_whole_extents),
+        cmocka_unit_test(refuses_what_does_not_fit_naming_rank_node_and_parts),
+        cmocka_unit_test(needs_room_for_one_window_at_least),
+        cmocka_unit_test(counts_a_buffer_in_each_arena_that_names_it),
+        cmocka_unit_test(the_table_is_what_the_runtime_lays_out),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,662 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A set of ranks as real processes (this program, started again as glmd with a fake lane), and what
+ * happens when one of them is killed, hangs, differs, or finds its port taken. */
+#include "runtime/client.h"
+#include "runtime/clock.h"
+#include "runtime/launcher.h"
+#include "runtime/link.h"
+#include "runtime/net.h"
+#include "runtime/state_dir.h"
+#include "tests/support/fake_lane.h"
+#include "tests/support/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cjson/cJSON.h>
+#include <cmocka.h>
+
+enum { LONG_MS = 20000 };
+
+struct lane {
+    char *dir;
+    char launch[512], program[4096];
+    struct glm_local_launcher launcher;
+    struct glm_child head;
+    char how[128]; /* how the head ended */
+};
+
+static int count_segments(void)
+{
+    int n = 0;
+    DIR *folder = opendir("/dev/shm");
+    for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder))
+        n += strncmp(e->d_name, "glm-", 4) == 0;
+    closedir(folder);
+    return n;
+}
+
+static void lane_prepare(struct lane *l, const char *json)
+{
+    struct glm_error err = { 0 };
+    *l = (struct lane){ .dir = folder_new() };
+    folder_write(l->dir, "launch.json", json);
+    snprintf(l->launch, sizeof l->launch, "%s/launch.json", l->dir);
+    assert_true(readlink("/proc/self/exe", l->program, sizeof l->program - 1) > 0);
+    assert_int_equal(glm_state_secret_create(l->dir, &err), GLM_OK);
+    glm_local_launcher_init(&l->launcher, l->program, l->dir, l->launch);
+}
+
+static void lane_start(struct lane *l)
+{
+    struct glm_error err = { 0 };
+    if (l->launcher.launcher.start(&l->launcher, 0, "127.0.0.1:1", 1, &l->head, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Waits for the head's end; its exit code stays in how. */
+static void lane_wait_end(struct lane *l)
+{
+    struct pollfd p = { .fd = l->head.fd, .events = POLLIN };
+    if (poll(&p, 1, LONG_MS) != 1) {
+        kill((pid_t)l->head.pid, SIGKILL);
+        fail_msg("the head did not end; see %s", l->dir);
+    }
+    assert_true(l->launcher.launcher.reap(&l->launcher, &l->head, l->how, sizeof l->how));
+}
+
+static void lane_clean(struct lane *l)
+{
+    if (l->head.running) {
+        kill((pid_t)l->head.pid, SIGKILL);
+        lane_wait_end(l);
+    }
+    folder_remove(l->dir);
+}
+
+/* A test that fails half way must not leave processes behind: its lane is ended in teardown. */
+static int setup(void **state)
+{
+    *state = calloc(1, sizeof(struct lane));
+    return *state == NULL ? -1 : 0;
+}
+
+static int teardown(void **state)
+{
+    struct lane *l = *state;
+    if (l->dir != NULL)
+        lane_clean(l);
+    free(l);
+    return 0;
+}
+
+static cJSON *lane_status(const struct lane *l, enum glm_status *status)
+{
+    struct buf json = { 0 };
+    struct glm_error err = { 0 };
+    *status = glm_client_status(l->dir, &json, &err);
+    cJSON *tree = json.len > 0 ? cJSON_Parse(buf_text(&json)) : NULL;
+    if (json.len > 0 && tree == NULL)
+        fail_msg("status is no JSON: %s", buf_text(&json));
+    buf_release(&json);
+    return tree;
+}
+
+static const char *text(const cJSON *json, const char *key)
+{
+    const char *value = cJSON_GetStringValue(cJSON_GetObjectItem(json, key));
+    if (value == NULL)
+        fail_msg("status has no text '%s'", key);
+    return value;
+}
+
+static long number(const cJSON *json, const char *key)
+{
+    const cJSON *item = cJSON_GetObjectItem(json, key);
+    if (!cJSON_IsNumber(item))
+        fail_msg("status has no number '%s'", key);
+    return (long)item->valuedouble;
+}
+
+static const cJSON *rank_of(const cJSON *json, int rank)
+{
+    const cJSON *r = cJSON_GetArrayItem(cJSON_GetObjectItem(json, "ranks"), rank);
+    assert_non_null(r);
+    return r;
+}
+
+static void show_logs(const struct lane *l)
+{
+    for (int i = 0; i < 4; i++) {
+        char name[32];
+        size_t len;
+        snprintf(name, sizeof name, "logs/rank%d.log", i);
+        char *log = folder_read(l->dir, name, &len);
+        if (log != NULL)
+            fprintf(stderr, "--- %s\n%s", name, log);
+        free(log);
+    }
+}
+
+/* The status once the set of this epoch or a later one is in that state; the caller frees it. */
+static cJSON *wait_state(const struct lane *l, const char *state, long epoch)
+{
+    uint64_t until = glm_now_ms() + LONG_MS;
+    for (;;) {
+        enum glm_status status;
+        cJSON *json = lane_status(l, &status);
+        if (status == GLM_OK && strcmp(text(json, "state"), state) == 0 &&
+            number(json, "epoch") >= epoch)
+            return json;
+        if (glm_now_ms() > until) {
+            show_logs(l);
+            fail_msg("the lane is not %s: %s", state, json == NULL ? "gone" : text(json, "state"));
+        }
+        cJSON_Delete(json);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+static void assert_log_has(const struct lane *l, int rank, const char *what)
+{
+    char name[32];
+    size_t len = 0;
+    snprintf(name, sizeof name, "logs/rank%d.log", rank);
+    char *log = folder_read(l->dir, name, &len);
+    if (log == NULL || strstr(log, what) == NULL)
+        fail_msg("log of rank %d has no '%s':\n%s", rank, what, log == NULL ? "" : log);
+    free(log);
+}
+
+/* A process that ended but was not yet waited for by whoever inherited it counts as gone. */
+static bool lives(long pid)
+{
+    char path[64], line[256] = { 0 };
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "r");
+    if (f == NULL)
+        return false;
+    size_t n = fread(line, 1, sizeof line - 1, f);
+    fclose(f);
+    const char *state = n > 0 ? strrchr(line, ')') : NULL;
+    return state != NULL && state[2] != 'Z' && state[2] != 'X';
+}
+
+static void assert_gone_within(long pid, int ms)
+{
+    uint64_t until = glm_now_ms() + (uint64_t)ms;
+    while (lives(pid)) {
+        if (glm_now_ms() > until)
+            fail_msg("process %ld is still there after %d ms", pid, ms);
+        (void)poll(NULL, 0, 10);
+    }
+}
+
+static void stop_in_order(struct lane *l)
+{
+    struct glm_error err = { 0 };
+    if (glm_client_stop(l->dir, LONG_MS, &err) != GLM_OK) {
+        show_logs(l);
+        fail_msg("%s", err.message);
+    }
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 0");
+}
+
+/* The head's failure as status tells it afterwards. */
+static void assert_failed_with(const struct lane *l, const char *what)
+{
+    struct buf json = { 0 };
+    struct glm_error err = { 0 };
+    assert_int_equal(glm_client_status(l->dir, &json, &err), GLM_EPEER);
+    if (strstr(err.message, what) == NULL) {
+        show_logs(l);
+        fail_msg("'%s' has no '%s'", err.message, what);
+    }
+    assert_string_equal(err.hint, "start it again with: glmctl apply");
+    cJSON *tree = cJSON_Parse(buf_text(&json));
+    assert_string_equal(text(tree, "state"), "failed");
+    assert_non_null(strstr(text(tree, "error"), what));
+    cJSON_Delete(tree);
+    buf_release(&json);
+}
+
+/* ---- In order ---- */
+
+static void serve_and_stop(struct lane *l, const char *launch, int world)
+{
+    int segments = count_segments();
+    long pids[8];
+    char host[GLM_NET_HOST_BYTES], at[GLM_NET_TEXT_BYTES];
+    uint16_t port;
+    struct glm_error err = { 0 };
+    lane_prepare(l, launch);
+    lane_start(l);
+    cJSON *json = wait_state(l, "live", 1);
+    assert_int_equal(number(json, "format_version"), 1);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(json, "ranks")), world);
+    for (int i = 0; i < world; i++) {
+        const cJSON *r = rank_of(json, i);
+        assert_int_equal(number(r, "rank"), i);
+        assert_string_equal(text(r, "state"), "live");
+        assert_int_equal(number(r, "done_bytes"), 500);
+        assert_int_equal(number(r, "total_bytes"), 500);
+        assert_int_equal(number(r, "memory_bytes"), 1000 + i);
+        assert_string_equal(text(r, "last_error"), "");
+        pids[i] = number(r, "pid");
+        assert_int_equal(kill((pid_t)pids[i], 0), 0);
+    }
+    assert_int_equal(pids[0], l->head.pid);
+    assert_memory_equal(text(json, "url"), "http://127.0.0.1:", 17);
+    assert_int_equal(glm_net_split(text(json, "url") + 7, host, &port, &err), GLM_OK);
+    assert_true(cJSON_IsObject(cJSON_GetObjectItem(json, "stats")));
+    cJSON_Delete(json);
+    stop_in_order(l);
+    for (int i = 1; i < world; i++)
+        assert_gone_within(pids[i], 0);
+    assert_int_equal(count_segments(), segments);
+    assert_null(folder_read(l->dir, "head.json", &(size_t){ 0 }));
+    int fd = -1;
+    assert_int_equal(glm_net_listen(host, port, &fd, at, &err), GLM_OK);
+    close(fd);
+    struct buf none = { 0 };
+    assert_int_equal(glm_client_status(l->dir, &none, &err), GLM_ENOTFOUND);
+    assert_string_equal(err.hint, "start it with: glmctl apply");
+    struct glm_error again = { 0 };
+    assert_int_equal(glm_client_stop(l->dir, 1000, &again), GLM_ENOTFOUND);
+    lane_clean(l);
+    *l = (struct lane){ 0 };
+}
+
+static void serves_and_leaves_nothing_behind_when_stopped(void **state)
+{
+    serve_and_stop(*state, "{\"world\":3}", 3);
+    serve_and_stop(*state, "{\"world\":2,\"tcp\":1}", 2);
+    serve_and_stop(*state, "{\"world\":1}", 1);
+}
+
+static void rounds_are_counted_by_every_rank(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"world\":2,\"beat_ms\":20}");
+    lane_start(l);
+    cJSON_Delete(wait_state(l, "live", 1));
+    uint64_t until = glm_now_ms() + LONG_MS;
+    for (bool moved = false; !moved;) {
+        enum glm_status status;
+        cJSON *json = lane_status(l, &status);
+        moved = number(rank_of(json, 0), "round") > 3 && number(rank_of(json, 1), "round") > 3 &&
+                number(cJSON_GetObjectItem(json, "stats"), "rounds") > 3;
+        assert_true(glm_now_ms() < until);
+        cJSON_Delete(json);
+    }
+    stop_in_order(l);
+}
+
+static void a_signal_stops_the_head_in_order(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{}");
+    lane_start(l);
+    cJSON *json = wait_state(l, "live", 1);
+    long other = number(rank_of(json, 2), "pid");
+    cJSON_Delete(json);
+    kill((pid_t)l->head.pid, SIGTERM);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 0");
+    assert_gone_within(other, 0);
+}
+
+static void stops_while_loading(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"steps\":3000}");
+    lane_start(l);
+    cJSON *json = wait_state(l, "loading", 1);
+    long other = number(rank_of(json, 1), "pid");
+    cJSON_Delete(json);
+    uint64_t began = glm_now_ms();
+    stop_in_order(l);
+    assert_true(glm_now_ms() - began < 8000);
+    assert_gone_within(other, 0);
+}
+
+/* ---- Lost ranks ---- */
+
+static void restart_after_kill(struct lane *l, const char *launch, const char *when, int signal)
+{
+    lane_prepare(l, launch);
+    lane_start(l);
+    cJSON *json = wait_state(l, when, 1);
+    long killed = number(rank_of(json, 1), "pid"), other = number(rank_of(json, 2), "pid");
+    cJSON_Delete(json);
+    kill((pid_t)killed, signal);
+    json = wait_state(l, "live", 2);
+    assert_int_equal(number(json, "epoch"), 2);
+    assert_int_equal(number(json, "restarts"), 1);
+    char want[128];
+    if (signal == SIGKILL) {
+        snprintf(want, sizeof want, "rank 1 (pid %ld) was killed by signal 9", killed);
+        assert_non_null(strstr(text(rank_of(json, 1), "last_error"), want));
+        assert_non_null(strstr(text(rank_of(json, 1), "last_error"), when));
+        assert_int_equal(number(rank_of(json, 1), "restarts"), 1);
+        assert_int_equal(number(rank_of(json, 2), "restarts"), 0);
+    }
+    assert_int_not_equal(number(rank_of(json, 1), "pid"), killed);
+    assert_int_not_equal(number(rank_of(json, 2), "pid"), other);
+    assert_gone_within(killed, 0);
+    assert_gone_within(other, 0);
+    cJSON_Delete(json);
+    stop_in_order(l);
+    lane_clean(l);
+    *l = (struct lane){ 0 };
+}
+
+static void a_rank_killed_while_serving_restarts_the_set(void **state)
+{
+    int segments = count_segments();
+    restart_after_kill(*state, "{}", "live", SIGKILL);
+    restart_after_kill(*state, "{\"tcp\":1}", "live", SIGKILL);
+    assert_int_equal(count_segments(), segments);
+}
+
+static void a_rank_killed_while_loading_restarts_the_set(void **state)
+{
+    restart_after_kill(*state, "{\"steps\":60}", "loading", SIGKILL);
+}
+
+static void a_rank_that_falls_silent_is_killed_and_the_set_restarts(void **state)
+{
+    restart_after_kill(*state, "{\"dead_ms\":700,\"stop_ms\":700}", "live", SIGSTOP);
+    restart_after_kill(*state, "{\"dead_ms\":700,\"stop_ms\":700,\"tcp\":1}", "live", SIGSTOP);
+}
+
+static void a_rank_told_to_stop_by_a_signal_restarts_the_set(void **state)
+{
+    restart_after_kill(*state, "{}", "live", SIGTERM);
+}
+
+static void restarts_are_bounded(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"crash_rank\":1,\"n_restarts\":2}");
+    lane_start(l);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    assert_failed_with(l, "gave up after 2 restarts: rank 1 (pid ");
+    assert_failed_with(l, "was killed by signal 9");
+    assert_failed_with(l, "logs/rank1.log");
+    struct glm_error err = { 0 };
+    struct buf json = { 0 };
+    assert_int_equal(glm_client_stop(l->dir, 1000, &err), GLM_OK); /* clears what it left */
+    assert_int_equal(glm_client_status(l->dir, &json, &err), GLM_ENOTFOUND);
+}
+
+static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
+{
+    struct lane *l = *state;
+    static const char *const launches[] = { "{}", "{\"tcp\":1}", "{\"steps\":3000}",
+                                            "{\"world\":2,\"hang_rank\":1}" };
+    for (size_t i = 0; i < sizeof launches / sizeof launches[0]; i++) {
+        int segments = count_segments();
+        lane_prepare(l, launches[i]);
+        lane_start(l);
+        cJSON *json = wait_state(l, i < 2 ? "live" : "loading", 1);
+        int world = cJSON_GetArraySize(cJSON_GetObjectItem(json, "ranks"));
+        long pids[4] = { 0 };
+        for (int r = 1; r < world; r++)
+            pids[r] = number(rank_of(json, r), "pid");
+        cJSON_Delete(json);
+        (void)poll(NULL, 0, 200); /* links are up: nothing of a segment has a name any more */
+        kill((pid_t)l->head.pid, SIGKILL);
+        for (int r = 1; r < world; r++)
+            assert_gone_within(pids[r], 2000);
+        lane_wait_end(l);
+        assert_failed_with(l, i < 2 ? "is gone; the lane was live"
+                                    : "is gone; the lane was loading");
+        assert_log_has(l, 1, "rank 0 is gone");
+        assert_int_equal(count_segments(), segments);
+        /* The next head takes the folder over. */
+        if (i == 0) {
+            lane_start(l);
+            cJSON_Delete(wait_state(l, "live", 1));
+            stop_in_order(l);
+        }
+        lane_clean(l);
+        *l = (struct lane){ 0 };
+    }
+}
+
+static void a_stuck_round_dumps_stacks_and_restarts_the_set(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"stuck_after\":4,\"stuck_ms\":400,\"n_restarts\":1}");
+    lane_start(l);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    assert_failed_with(l, "gave up after 1 restarts: the set is stuck: no progress for 0.");
+    char want[64];
+    snprintf(want, sizeof want, "stacks of pid ");
+    for (int i = 0; i < 3; i++)
+        assert_log_has(l, i, want);
+}
+
+static void a_load_that_hangs_ends_the_head_when_it_is_its_own(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"hang_rank\":0,\"stuck_ms\":300,\"stop_ms\":500}");
+    lane_start(l);
+    cJSON *json = wait_state(l, "loading", 1);
+    long other = number(rank_of(json, 1), "pid");
+    cJSON_Delete(json);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    assert_failed_with(l, "rank 0 cannot restart: still loading");
+    assert_gone_within(other, 0);
+}
+
+/* ---- Wrong from the start ---- */
+
+static void a_ranks_own_error_fails_the_set_at_once(void **state)
+{
+    struct lane *l = *state;
+    for (int rank = 0; rank < 2; rank++) {
+        char launch[64];
+        snprintf(launch, sizeof launch, "{\"fail_rank\":%d}", rank);
+        lane_prepare(l, launch);
+        lane_start(l);
+        lane_wait_end(l);
+        assert_string_equal(l->how, "exited with 1");
+        assert_failed_with(l, rank == 0 ? "the lane failed: cannot load 'experts' (5 GiB): 4 GiB "
+                                          "are free"
+                                        : "the lane failed: rank 1 failed: cannot load 'experts' "
+                                          "(5 GiB): 4 GiB are free");
+        lane_clean(l);
+        *l = (struct lane){ 0 };
+    }
+}
+
+static void another_digest_is_refused_naming_key_and_values(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"digest_rank\":2}");
+    lane_start(l);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    char want[300];
+    snprintf(want, sizeof want, "rank 2 has kernels_digest %.*s, rank 0 has kernels_digest %.*s",
+             64, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 64,
+             "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb");
+    memmove(strstr(want, ", rank 0 has ") + 13, strstr(want, "bbb"), 65);
+    assert_failed_with(l, want);
+    assert_failed_with(l, "apply the lane again");
+    assert_log_has(l, 2, "the head refused this rank: rank 2 has kernels_digest");
+}
+
+static void a_second_head_is_refused_naming_the_first(void **state)
+{
+    struct lane *l = *state, second;
+    lane_prepare(l, "{\"world\":2}");
+    lane_start(l);
+    cJSON *json = wait_state(l, "live", 1);
+    cJSON_Delete(json);
+    second = *l;
+    lane_start(&second);
+    lane_wait_end(&second);
+    assert_string_equal(second.how, "exited with 1");
+    char want[64];
+    snprintf(want, sizeof want, "process %ld holds it", l->head.pid);
+    assert_log_has(l, 0, want);
+    cJSON_Delete(wait_state(l, "live", 1));
+    stop_in_order(l);
+}
+
+static void a_taken_port_is_told_before_any_rank_starts(void **state)
+{
+    struct lane *l = *state;
+    int fd = -1;
+    char at[GLM_NET_TEXT_BYTES], host[GLM_NET_HOST_BYTES], launch[64], want[128];
+    uint16_t port = 0;
+    struct glm_error err = { 0 };
+    assert_int_equal(glm_net_listen("127.0.0.1", 0, &fd, at, &err), GLM_OK);
+    assert_int_equal(glm_net_split(at, host, &port, &err), GLM_OK);
+    snprintf(launch, sizeof launch, "{\"port\":%u}", port);
+    lane_prepare(l, launch);
+    lane_start(l);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    snprintf(want, sizeof want, "cannot listen on '127.0.0.1:%u': Address already in use", port);
+    assert_failed_with(l, want);
+    assert_null(folder_read(l->dir, "logs/rank1.log", &(size_t){ 0 }));
+    close(fd);
+}
+
+static void a_rank_with_another_secret_never_joins(void **state)
+{
+    struct lane *l = *state;
+    struct glm_error err = { 0 };
+    struct buf json = { 0 };
+    lane_prepare(l, "{\"world\":2}");
+    lane_start(l);
+    cJSON_Delete(wait_state(l, "live", 1));
+    /* A client of this folder with another secret: it cannot believe the head, nor the head it. */
+    size_t len = 0;
+    char *right = folder_read(l->dir, "secret", &len);
+    assert_int_equal(len, 32);
+    uint8_t wrong[32] = "not the secret of this lane.....";
+    char path[512];
+    snprintf(path, sizeof path, "%s/secret", l->dir);
+    assert_int_equal(glm_file_write(path, wrong, 32, 0600, &err), GLM_OK);
+    assert_int_equal(glm_client_status(l->dir, &json, &err), GLM_EPEER);
+    assert_non_null(strstr(err.message, "its MAC is wrong, the secrets differ"));
+    /* Rank 1 started again by hand with the wrong secret gets no further either. */
+    struct glm_child child;
+    struct glm_head_file head;
+    assert_int_equal(glm_head_file_read(l->dir, &head, &err), GLM_OK);
+    struct glm_error none = { 0 };
+    assert_int_equal(l->launcher.launcher.start(&l->launcher, 1, head.control, 1, &child, &none),
+                     GLM_OK);
+    struct pollfd p = { .fd = child.fd, .events = POLLIN };
+    assert_int_equal(poll(&p, 1, LONG_MS), 1);
+    assert_true(l->launcher.launcher.reap(&l->launcher, &child, l->how, sizeof l->how));
+    assert_string_equal(l->how, "exited with 1");
+    assert_log_has(l, 1, "its MAC is wrong, the secrets differ");
+    assert_int_equal(glm_file_write(path, right, 32, 0600, &none), GLM_OK);
+    free(right);
+    cJSON *after = wait_state(l, "live", 1);
+    assert_int_equal(number(after, "epoch"), 1);
+    cJSON_Delete(after);
+    /* With the right secret it is one too many. */
+    assert_int_equal(l->launcher.launcher.start(&l->launcher, 1, head.control, 1, &child, &none),
+                     GLM_OK);
+    p.fd = child.fd;
+    assert_int_equal(poll(&p, 1, LONG_MS), 1);
+    assert_true(l->launcher.launcher.reap(&l->launcher, &child, l->how, sizeof l->how));
+    assert_log_has(l, 1, "the head refused this rank: rank 1 has joined already");
+    after = wait_state(l, "live", 1);
+    assert_int_equal(number(after, "epoch"), 1);
+    cJSON_Delete(after);
+    buf_release(&json);
+    stop_in_order(l);
+}
+
+static void a_folder_that_cannot_be_written_is_named(void **state)
+{
+    struct lane *l = *state;
+    char path[512];
+    lane_prepare(l, "{\"world\":1}");
+    assert_int_equal(mkdir(strcat(strcpy(path, l->dir), "/lock"), 0700), 0);
+    lane_start(l);
+    lane_wait_end(l);
+    assert_string_equal(l->how, "exited with 1");
+    char want[600];
+    snprintf(want, sizeof want, "cannot open lock '%s/lock': Is a directory", l->dir);
+    assert_log_has(l, 0, want);
+}
+
+static void a_secret_that_others_can_read_is_refused(void **state)
+{
+    struct lane *l = *state;
+    char path[512];
+    uint8_t secret[32];
+    struct glm_error err = { 0 };
+    lane_prepare(l, "{\"world\":1}");
+    snprintf(path, sizeof path, "%s/secret", l->dir);
+    assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_OK);
+    uint8_t again[32];
+    assert_int_equal(glm_state_secret_create(l->dir, &err), GLM_OK); /* keeps the one there is */
+    assert_int_equal(glm_state_secret_read(l->dir, again, &err), GLM_OK);
+    assert_memory_equal(secret, again, 32);
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_EINVAL);
+    assert_non_null(strstr(err.message, "mode 640"));
+    lane_start(l);
+    lane_wait_end(l);
+    assert_failed_with(l, "cannot trust the lane's secret");
+    assert_int_equal(chmod(path, 0600), 0);
+    assert_int_equal(truncate(path, 31), 0);
+    err = (struct glm_error){ 0 };
+    assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_EINVAL);
+    assert_non_null(strstr(err.message, "31 bytes, want 32"));
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "--launch") == 0)
+        return fake_glmd_main(argc, argv);
+    const struct CMUnitTest tests[] = {
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+        TEST(serves_and_leaves_nothing_behind_when_stopped),
+        TEST(rounds_are_counted_by_every_rank),
+        TEST(a_signal_stops_the_head_in_order),
+        TEST(stops_while_loading),
+        TEST(a_rank_killed_while_serving_restarts_the_set),
+        TEST(a_rank_killed_while_loading_restarts_the_set),
+        TEST(a_rank_that_falls_silent_is_killed_and_the_set_restarts),
+        TEST(a_rank_told_to_stop_by_a_signal_restarts_the_set),
+        TEST(restarts_are_bounded),
+        TEST(the_others_leave_within_two_seconds_of_a_killed_head),
+        TEST(a_stuck_round_dumps_stacks_and_restarts_the_set),
+        TEST(a_load_that_hangs_ends_the_head_when_it_is_its_own),
+        TEST(a_ranks_own_error_fails_the_set_at_once),
+        TEST(another_digest_is_refused_naming_key_and_values),
+        TEST(a_second_head_is_refused_naming_the_first),
+        TEST(a_taken_port_is_told_before_any_rank_starts),
+        TEST(a_rank_with_another_secret_never_joins),
+        TEST(a_folder_that_cannot_be_written_is_named),
+        TEST(a_secret_that_others_can_read_is_refused),
+#undef TEST
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
