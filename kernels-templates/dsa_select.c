@@ -6,6 +6,7 @@
  * score's sum has one order: channels, then heads. Few rows are spread over all threads by spans of
  * pools; many by row. A score is kept as an integer of the same order. */
 #include "kv.h"
+#include "select.h"
 #include "sums.h"
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
@@ -79,14 +80,6 @@ static void turn_keys(const struct select *a, const struct glm_round_stream *s, 
     }
 }
 
-/* A float as an integer of the same order; both zeros are one. */
-GLM_INLINE glm_u32x16 ordered(glm_f32x16 x)
-{
-    glm_u32x16 u = glm_bits(glm_add(x, glm_zero()));
-    glm_u32x16 negative = glm_i32_as_u32(glm_shr_i32(glm_u32_as_i32(u), 31));
-    return glm_xor_u32(u, glm_or_u32(negative, glm_splat_u32(0x80000000u)));
-}
-
 /* Scores of a turned tile for one row: Σ_h w_h max(0, D^(-1/2) q_h · key). */
 static void score_tile(const float *q, const float *w, const struct thread_memory *m, uint32_t *out)
 {
@@ -111,8 +104,8 @@ static void score_tile(const float *q, const float *w, const struct thread_memor
             score[j % 2] = glm_fma(glm_splat(w[h + j / 2]),
                                    glm_max(glm_mul(dot[j], by), glm_zero()), score[j % 2]);
     }
-    glm_store_u32(out, ordered(score[0]));
-    glm_store_u32(out + 16, ordered(score[1]));
+    glm_store_u32(out, glm_ordered16(score[0]));
+    glm_store_u32(out + 16, glm_ordered16(score[1]));
 }
 
 /* Pools [p, end) of n rows of one stream from r on, each as far as it sees; scores[i] is row r + i. */
@@ -131,34 +124,14 @@ static void score_rows(const struct select *a, int64_t r, int n, int32_t p, int3
     }
 }
 
-/* The bucket in which the take-th largest of the counted keys lies; *take becomes its rank there. */
-GLM_INLINE uint32_t find_bucket(const uint32_t *count, uint32_t n_buckets, int32_t *take)
-{
-    uint32_t b = n_buckets - 1;
-    while (b > 0 && (int32_t)count[b] < *take)
-        *take -= (int32_t)count[b--];
-    return b;
-}
-
-/* The TOPK largest of n > TOPK keys: the take-th largest key by three radix passes, then all above it
- * and the first of those equal to it, ascending. */
+/* The TOPK largest of n > TOPK keys: all above the last of them and the first of those equal to it,
+ * ascending. */
 static void select_top(const uint32_t *key, int32_t n, int32_t *ids)
 {
-    static const int shifts[] = { 21, 10, 0 };
-    uint32_t count[2048], prefix = 0, known = 0;
-    int32_t take = GLM_TOPK;
-    for (int pass = 0; pass < 3; pass++) {
-        int shift = shifts[pass];
-        uint32_t buckets = pass < 2 ? 2048 : 1024;
-        __builtin_memset(count, 0, sizeof count);
-        for (int32_t i = 0; i < n; i++)
-            if ((key[i] & known) == prefix)
-                count[(key[i] >> shift) & (buckets - 1)]++;
-        prefix |= find_bucket(count, buckets, &take) << shift;
-        known |= (buckets - 1) << shift;
-    }
+    int32_t n_equal;
+    uint32_t least = glm_select_largest(key, 1, n, GLM_TOPK, &n_equal);
     for (int32_t i = 0, m = 0; i < n && m < GLM_TOPK; i++)
-        if (key[i] > prefix || (key[i] == prefix && take-- > 0))
+        if (key[i] > least || (key[i] == least && n_equal-- > 0))
             ids[m++] = i;
 }
 
