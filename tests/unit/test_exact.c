@@ -367,7 +367,8 @@ static void check_commits(const struct pico_options *o, uint32_t step)
                 n = 0;
                 n_rows = 0;
             }
-            parts[n++] = (struct part){.from = &serial[(r + k + n) % 2], .r = r, .k = k};
+            parts[n] = (struct part){.from = &serial[(r + k + n) % 2], .r = r, .k = k};
+            n++;
             n_rows += r;
             n_checked++;
         }
