@@ -22,9 +22,10 @@ static float *inputs(struct test_random *random, size_t n, float scale, const ch
     return p;
 }
 
-void dsa_world_init(struct dsa_world *w, size_t n_tokens, size_t topk, const char *kv,
-                    const char *act)
+void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
+                    size_t topk, const char *kv, const char *act)
 {
+    static const struct test_build usual = { 0 };
     struct test_random random = { 5 + n_tokens + topk };
     *w = (struct dsa_world){ .n_tokens = n_tokens, .topk = topk, .act = act, .kv = kv };
     w->max_pools = n_tokens / DSA_POOL + 3;
@@ -51,13 +52,13 @@ void dsa_world_init(struct dsa_world *w, size_t n_tokens, size_t topk, const cha
              "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
              "NORM_EPS=1e-5 K_EPS=1e-6",
              DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
-    w->prepare = test_kernel("dsa_prepare", params, act);
+    w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
     snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%zu KV=%s W_STRIDE=%d",
              DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, w->max_pools, kv, N_IN + GAP);
-    w->select = test_kernel("dsa_select", params, act);
+    w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
     snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
              DSA_C, DSA_POOL, topk, kv);
-    w->attend = test_kernel("mla_attend", params, act);
+    w->attend = test_kernel_with(build ? build : &usual, "mla_attend", params, act);
 }
 
 void dsa_world_release(struct dsa_world *w)

@@ -27,9 +27,10 @@ static float *inputs(struct test_random *random, size_t n, float scale, float sh
     return p;
 }
 
-void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, float decay,
-                    const char *act)
+void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
+                    size_t n_tokens, float decay, const char *act)
 {
+    static const struct test_build usual = { 0 };
     struct test_random random = { 77 + h + d };
     size_t hd = h * d;
     *w = (struct kda_world){ .h = h, .d = d, .n_tokens = n_tokens, .act = act };
@@ -55,10 +56,10 @@ void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, fl
              "NORM_EPS=1e-5 VERIFY=%d",
              h, d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, h + GAP, KDA_VERIFY);
     snprintf(params, sizeof params, "%s REPLAY=1", shared);
-    w->decode = test_kernel("kda_decode", params, act);
-    w->prefill = test_kernel("kda_prefill", shared, act);
+    w->decode = test_kernel_with(build ? build : &usual, "kda_decode", params, act);
+    w->prefill = test_kernel_with(build ? build : &usual, "kda_prefill", shared, act);
     snprintf(params, sizeof params, "H=%zu D=%zu VERIFY=%d", h, d, KDA_VERIFY);
-    w->replay = test_kernel("kda_replay", params, act);
+    w->replay = test_kernel_with(build ? build : &usual, "kda_replay", params, act);
 }
 
 void kda_world_release(struct kda_world *w)

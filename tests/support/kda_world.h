@@ -29,9 +29,9 @@ struct kda_run {
     void *out[KDA_STREAMS]; /* [n_tokens][h·d] act, as rounds computed them */
 };
 
-/* decay: mean of the decay gate's input; large: fast decay. Kernels are built on first use. */
-void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, float decay,
-                    const char *act);
+/* decay: mean of the decay gate's input; large: fast decay. build: NULL is the default one. */
+void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
+                    size_t n_tokens, float decay, const char *act);
 void kda_world_release(struct kda_world *w);
 void kda_run_init(struct kda_run *r, const struct kda_world *w);
 void kda_run_release(struct kda_run *r);

@@ -74,7 +74,7 @@ static void caches_hold_what_the_equations_say(void **state)
         for (int f = 0; f < 3; f++) {
             struct dsa_world w;
             struct dsa_run r;
-            dsa_world_init(&w, 100, 8, forms[f], acts[a]);
+            dsa_world_init(&w, NULL, 100, 8, forms[f], acts[a]);
             dsa_run_init(&r, &w);
             for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++)
                 dsa_round(&r, rounds[i], rounds[i], i % 2, 1 + (uint32_t)i % 3);
@@ -137,7 +137,7 @@ static void selects_the_best_complete_pools(void **state)
             for (size_t k = 0; k < 3; k++) {
                 struct dsa_world w;
                 struct dsa_run r;
-                dsa_world_init(&w, 160, topks[k], forms[f], acts[a]);
+                dsa_world_init(&w, NULL, 160, topks[k], forms[f], acts[a]);
                 dsa_run_init(&r, &w);
                 const int32_t chunk[] = { 64, 0 }, one[] = { 1, 2 };
                 dsa_round(&r, chunk, chunk, 0, 2);
@@ -158,7 +158,7 @@ static void a_pool_is_seen_from_its_last_token_on(void **state)
     (void)state;
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 40, 4, "fp32", "f32");
+    dsa_world_init(&w, NULL, 40, 4, "fp32", "f32");
     dsa_run_init(&r, &w);
     const int32_t all[] = { 40, 0 };
     dsa_round(&r, all, all, 0, 1);
@@ -176,7 +176,7 @@ static void equal_scores_go_to_the_lower_pool(void **state)
     (void)state;
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 64, 3, "fp32", "f32");
+    dsa_world_init(&w, NULL, 64, 3, "fp32", "f32");
     for (size_t i = 4; i < 64; i++) { /* every pool holds the same keys and gates */
         memcpy(w.ik[0] + i * DSA_D, w.ik[0] + i % 4 * DSA_D, DSA_D * sizeof(float));
         memcpy(w.ig[0] + i * DSA_D, w.ig[0] + i % 4 * DSA_D, DSA_D * sizeof(float));
@@ -197,7 +197,7 @@ static void a_row_keeps_its_bits_over_rounds_threads_and_chunks(void **state)
     for (int f = 0; f < 3; f++) {
         struct dsa_world w;
         struct dsa_run whole;
-        dsa_world_init(&w, 300, 20, forms[f], acts[f % 2]);
+        dsa_world_init(&w, NULL, 300, 20, forms[f], acts[f % 2]);
         dsa_run_init(&whole, &w);
         const int32_t all[] = { 277, 0 };
         dsa_round(&whole, all, all, 0, 1);
@@ -222,7 +222,7 @@ static void rejected_rows_leave_no_trace(void **state)
 {
     (void)state;
     struct dsa_world w;
-    dsa_world_init(&w, 80, 6, "fp32", "f32");
+    dsa_world_init(&w, NULL, 80, 6, "fp32", "f32");
     for (int32_t before = 1; before < 6; before += 2)
         for (int32_t rows = 1; rows <= 16; rows += rows > 4 ? 5 : 1)
             for (int32_t keep = 0; keep <= rows; keep += rows > 5 ? 5 : 1) {
@@ -255,7 +255,7 @@ static void contexts_cross_extents(void **state)
     struct dsa_world w;
     struct dsa_run r;
     int n_near = 0;
-    dsa_world_init(&w, 2600, 256, "fp8", "f32");
+    dsa_world_init(&w, NULL, 2600, 256, "fp8", "f32");
     dsa_run_init(&r, &w);
     static const int32_t chunks[] = { 1024, 1024, 448, 100, 1, 1, 1 };
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
@@ -279,7 +279,7 @@ static void fp8_rows_have_the_published_bytes(void **state)
     static const uint8_t codes[4] = { 0x6c, 0xdb, 0x18, 0x72 };
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 8, 2, "fp8", "f32");
+    dsa_world_init(&w, NULL, 8, 2, "fp8", "f32");
     double squares = 0;
     for (size_t c = 0; c < DSA_C; c++) {
         w.qkv[0][DSA_Q + c] = row[c % 4];

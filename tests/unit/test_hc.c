@@ -16,6 +16,7 @@ struct site {
     const char *act;
     float *y, *mix, *x, *fn, *base, *scale, *norm;
     void *fn_bits, *norm_bits;
+    char params[160];
     struct test_kernel *kernel;
 };
 
@@ -41,10 +42,9 @@ static struct site new_site(size_t d, size_t s, int write, size_t n, const char 
     t.fn_bits = test_bf16s(t.fn, mixes * s * d);
     t.norm_bits = test_bf16s(t.norm, d);
     test_release(test_acts(t.x, n * s * d, act));
-    char params[160];
-    snprintf(params, sizeof params, "D=%zu S=%zu WRITE=%d ITERS=%d EPS=1e-6 NORM_EPS=1e-5", d, s,
+    snprintf(t.params, sizeof t.params, "D=%zu S=%zu WRITE=%d ITERS=%d EPS=1e-6 NORM_EPS=1e-5", d, s,
              write, ITERATIONS);
-    t.kernel = test_kernel("hc_mix", params, act);
+    t.kernel = test_kernel("hc_mix", t.params, act);
     return t;
 }
 
@@ -205,6 +205,29 @@ static void final_row_is_the_normed_mean_of_the_streams(void **state)
     }
 }
 
+static void every_build_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct test_build builds[] = { { "clang", NULL },
+                                                { NULL, "x86-64-v3" },
+                                                { "clang", "x86-64-v3" } };
+    for (int a = 0; a < 2; a++) {
+        struct site t = new_site(256, 4, 1, 5, acts[a]);
+        struct result usual = run(&t, 0, 5, 1);
+        for (size_t b = 0; b < sizeof builds / sizeof *builds; b++) {
+            if (!test_build_usable(&builds[b]))
+                continue;
+            t.kernel = test_kernel_with(&builds[b], "hc_mix", t.params, acts[a]);
+            struct result other = run(&t, 0, 5, 1);
+            test_same_bytes(other.out, usual.out, 5 * 256 * test_act_bytes(acts[a]), "out");
+            test_same_bytes(other.mix, usual.mix, 5 * 80, "mix");
+            free_result(&other);
+        }
+        free_result(&usual);
+        free_site(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +235,7 @@ int main(void)
         cmocka_unit_test(a_row_keeps_its_bits_beside_others_and_over_threads),
         cmocka_unit_test(sinkhorn_gives_the_published_check_value),
         cmocka_unit_test(final_row_is_the_normed_mean_of_the_streams),
+        cmocka_unit_test(every_build_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

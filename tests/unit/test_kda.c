@@ -23,7 +23,7 @@ static void decode_follows_the_recurrence(void **state)
         for (size_t i = 0; i < 3; i++) {
             struct kda_world w;
             struct kda_run r;
-            kda_world_init(&w, shapes[i][0], shapes[i][1], 32, 0, acts[a]);
+            kda_world_init(&w, NULL, shapes[i][0], shapes[i][1], 32, 0, acts[a]);
             kda_run_init(&r, &w);
             for (size_t j = 0; j < sizeof rounds / sizeof *rounds; j++)
                 kda_decode(&r, rounds[j], rounds[j], j % 3, 1 + (uint32_t)j % 4);
@@ -44,7 +44,7 @@ static void a_partly_kept_round_leaves_the_state_of_serial_rounds(void **state)
     (void)state;
     for (int a = 0; a < 2; a++) {
         struct kda_world w;
-        kda_world_init(&w, 2, 64, 40, 0, acts[a]);
+        kda_world_init(&w, NULL, 2, 64, 40, 0, acts[a]);
         for (int32_t before = 0; before <= 6; before += 3)
             for (int32_t rows = 1; rows <= KDA_VERIFY; rows++)
                 for (int32_t keep = 0; keep <= rows; keep += rows > 6 ? 3 : 1) {
@@ -81,7 +81,7 @@ static void prefill_follows_the_recurrence(void **state)
             for (size_t d = 0; d < 3; d++) {
                 struct kda_world w;
                 struct kda_run r;
-                kda_world_init(&w, shapes[i][0], shapes[i][1], 160, decays[d], acts[a]);
+                kda_world_init(&w, NULL, shapes[i][0], shapes[i][1], 160, decays[d], acts[a]);
                 kda_run_init(&r, &w);
                 kda_prefill(&r, 0, 64, 2);
                 kda_prefill(&r, 0, 91, 1); /* ends within a block */
@@ -104,7 +104,7 @@ static void chunking_on_the_grid_changes_no_bits(void **state)
     for (int a = 0; a < 2; a++) {
         struct kda_world w;
         struct kda_run whole;
-        kda_world_init(&w, 4, 64, 288, 0, acts[a]);
+        kda_world_init(&w, NULL, 4, 64, 288, 0, acts[a]);
         kda_run_init(&whole, &w);
         kda_prefill(&whole, 1, 277, 1);
         for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
@@ -128,7 +128,7 @@ static void a_row_of_a_partial_block_has_the_bits_of_a_full_one(void **state)
     (void)state;
     struct kda_world w;
     struct kda_run full;
-    kda_world_init(&w, 2, 64, 128, 0, "f32");
+    kda_world_init(&w, NULL, 2, 64, 128, 0, "f32");
     kda_run_init(&full, &w);
     kda_prefill(&full, 2, 128, 1);
     for (int32_t n = 1; n < 128; n += n < 20 || (n > 60 && n < 70) ? 1 : 7) {
@@ -148,7 +148,7 @@ static void a_reused_slot_starts_from_zero(void **state)
     (void)state;
     struct kda_world w;
     struct kda_run r, fresh;
-    kda_world_init(&w, 2, 64, 96, 0, "f32");
+    kda_world_init(&w, NULL, 2, 64, 96, 0, "f32");
     kda_run_init(&r, &w);
     kda_run_init(&fresh, &w);
     kda_prefill(&r, 0, 70, 1);
@@ -165,6 +165,35 @@ static void a_reused_slot_starts_from_zero(void **state)
     kda_world_release(&w);
 }
 
+static void every_build_gives_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct test_build builds[] = { { "clang", NULL },
+                                                { NULL, "x86-64-v3" },
+                                                { "clang", "x86-64-v3" } };
+    struct kda_world w, other;
+    struct kda_run usual, built;
+    kda_world_init(&w, NULL, 2, 64, 96, 0, "bf16");
+    kda_run_init(&usual, &w);
+    const int32_t n[] = { 3, 2, 0 };
+    kda_prefill(&usual, 0, 77, 1);
+    kda_decode(&usual, n, n, 0, 1);
+    for (size_t b = 0; b < sizeof builds / sizeof *builds; b++) {
+        if (!test_build_usable(&builds[b]))
+            continue;
+        kda_world_init(&other, &builds[b], 2, 64, 96, 0, "bf16");
+        kda_run_init(&built, &other);
+        kda_prefill(&built, 0, 77, 1);
+        kda_decode(&built, n, n, 0, 1);
+        kda_same(&usual, &built, 0, "another build");
+        kda_same(&usual, &built, 1, "another build");
+        kda_run_release(&built);
+        kda_world_release(&other);
+    }
+    kda_run_release(&usual);
+    kda_world_release(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -174,6 +203,7 @@ int main(void)
         cmocka_unit_test(chunking_on_the_grid_changes_no_bits),
         cmocka_unit_test(a_row_of_a_partial_block_has_the_bits_of_a_full_one),
         cmocka_unit_test(a_reused_slot_starts_from_zero),
+        cmocka_unit_test(every_build_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
