@@ -24,7 +24,7 @@ enum { GLM_TILE_MAX = 4 };
 
 /* Outputs of a call. Many rows: up to GLM_DOTS_ROWS at once meet the outputs' weights as floats,
  * GLM_DOTS_K inputs at a time, in the first cache; tiles of GLM_MANY_M rows. */
-enum { GLM_DOTS_OUTPUTS = 8, GLM_DOTS_ROWS = 48, GLM_DOTS_K = 512, GLM_DOTS_MANY = 12 };
+enum { GLM_DOTS_OUTPUTS = 8, GLM_DOTS_ROWS = 48, GLM_DOTS_K = 512 };
 #if GLM_NATIVE == 1
 enum { GLM_MANY_M = 6, GLM_MANY_N = 4, GLM_MANY_M_QUANT = 4 };
 #else
@@ -99,8 +99,11 @@ GLM_INLINE void glm_dots_bf16(const act_t *const *x, const struct glm_dots_weigh
     for (int i = 0; i < k; i += 16) {
         glm_f32x16 v[GLM_TILE_MAX];
         GLM_UNROLL
-        for (int n = 0; n < nr; n++)
+        for (int n = 0; n < nr; n++) {
             v[n] = glm_load_bf16(w + (size_t)n * (size_t)k + i);
+            /* short rows are no stream to the processor: name what comes next */
+            __builtin_prefetch(w + (size_t)(n + nr) * (size_t)k + i);
+        }
         GLM_UNROLL
         for (int m = 0; m < mr; m++) {
             glm_f32x16 a = glm_load_act(x[m] + i);
@@ -152,8 +155,10 @@ GLM_INLINE void glm_dots_q4(const act_t *const *x, const struct glm_dots_weight 
             glm_f32x16 t[GLM_TILE_MAX][GLM_TILE_MAX], xs[GLM_TILE_MAX];
             glm_u32x16 c[GLM_TILE_MAX];
             GLM_UNROLL
-            for (int n = 0; n < nr; n++)
+            for (int n = 0; n < nr; n++) {
                 c[n] = glm_load_u16(codes + ((size_t)n * groups + at) * 16);
+                __builtin_prefetch(codes + ((size_t)(n + nr) * groups + at) * 16);
+            }
             GLM_UNROLL
             for (int j = 0; j < 4; j++) {
                 glm_f32x16 a[GLM_TILE_MAX];
@@ -210,6 +215,8 @@ GLM_INLINE void glm_dots_fp8(const act_t *const *x, const struct glm_dots_weight
             GLM_UNROLL
             for (int n = 0; n < nr; n++) {
                 glm_f32x16 q = glm_load_e4m3_256th(codes + (size_t)n * (size_t)k + i);
+                if (j % 4 == 0)
+                    __builtin_prefetch(codes + (size_t)(n + nr) * (size_t)k + i);
                 GLM_UNROLL
                 for (int m = 0; m < mr; m++)
                     t[m][n] = j ? glm_fma(a[m], q, t[m][n]) : glm_mul(a[m], q);
@@ -388,7 +395,11 @@ GLM_INLINE void glm_dots_rows(enum glm_dots_form form, const act_t *const *x, in
 {
     struct glm_dots_weight w =
         glm_dots_weight_at(form, weight, (size_t)w_rows, (size_t)n0, (size_t)k);
-    if (nr == GLM_DOTS_OUTPUTS && n_rows >= GLM_DOTS_MANY) {
+    /* converting pays off late for bf16, soon for fp8, and never where a nibble costs two moves */
+    const int many = form == GLM_DOTS_FP8                     ? 4
+                     : form == GLM_DOTS_Q4 && GLM_NATIVE == 1 ? GLM_DOTS_ROWS + 1
+                                                              : 12;
+    if (nr == GLM_DOTS_OUTPUTS && n_rows >= many) {
         glm_many_rows(form, x, n_rows, &w, k, out);
         return;
     }
