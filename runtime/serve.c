@@ -48,8 +48,9 @@ static enum glm_status open_checkpoint(const struct lane *lane, struct arena *ar
                         diags.n_items > 0 ? diags.items[0].message : glm_status_text(status));
     if (strcmp((*out)->digest, launch->checkpoint_digest) == 0)
         return GLM_OK;
-    status = glm_fail(err, GLM_ESTALE, "checkpoint '%s' changed since it was planned: %.12s, now %.12s",
-                      launch->checkpoint, launch->checkpoint_digest, (*out)->digest);
+    status =
+        glm_fail(err, GLM_ESTALE, "checkpoint '%s' changed since it was planned: %.12s, now %.12s",
+                 launch->checkpoint, launch->checkpoint_digest, (*out)->digest);
     glm_error_hint(err, "glmctl apply %s --lane %s", launch->spec_path, launch->lane);
     return status;
 }
@@ -90,8 +91,9 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
             .n_threads = rank->threads,
             .host_threads = all_threads(lane->launch),
             .collective = config->collective,
-            .memory_limit_bytes =
-                rank->memory_bytes > rank->reserve_bytes ? rank->memory_bytes - rank->reserve_bytes : 0,
+            .memory_limit_bytes = rank->memory_bytes > rank->reserve_bytes
+                                      ? rank->memory_bytes - rank->reserve_bytes
+                                      : 0,
             .progress = config->progress,
             .progress_context = config->progress_context,
         };
@@ -128,8 +130,8 @@ static void free_server(struct server *s)
 static void write_url(const struct glm_launch_file *launch, uint16_t port, char url[GLM_URL_BYTES])
 {
     const bool v6 = strchr(launch->listen_host, ':') != NULL;
-    snprintf(url, GLM_URL_BYTES, "http://%s%.200s%s:%u", v6 ? "[" : "", launch->listen_host, v6 ? "]" : "",
-             port);
+    snprintf(url, GLM_URL_BYTES, "http://%s%.200s%s:%u", v6 ? "[" : "", launch->listen_host,
+             v6 ? "]" : "", port);
 }
 
 static enum glm_status start(void *context, void *engine, void **server, char url[GLM_URL_BYTES],
@@ -204,7 +206,7 @@ static enum glm_status read_plan(const char *launch_path, struct lane *lane, str
 {
     const struct glm_launch_rank *rank = &lane->launch->ranks[lane->rank];
     char digest[65];
-    struct buf text = { 0 };
+    struct buf text = {0};
     char *copy = strdup(launch_path);
     if (copy == NULL)
         return glm_fail(err, GLM_ENOMEM, "out of memory");
@@ -216,9 +218,11 @@ static enum glm_status read_plan(const char *launch_path, struct lane *lane, str
     if (status == GLM_OK)
         status = glm_sha256_hex(text.data, text.len, digest, err);
     if (status == GLM_OK && strcmp(digest, rank->plan_digest) != 0) {
-        status = glm_fail(err, GLM_EPLAN, "'%s' was changed: launch.json says digest %.12s, it has %.12s", path,
+        status = glm_fail(err, GLM_EPLAN,
+                          "'%s' was changed: launch.json says digest %.12s, it has %.12s", path,
                           rank->plan_digest, digest);
-        glm_error_hint(err, "glmctl apply %s --lane %s", lane->launch->spec_path, lane->launch->lane);
+        glm_error_hint(err, "glmctl apply %s --lane %s", lane->launch->spec_path,
+                       lane->launch->lane);
     }
     if (status == GLM_OK)
         status = glm_plan_read(buf_text(&text), text.len, &lane->arena, &lane->plan, err);
@@ -231,14 +235,14 @@ static enum glm_status check_belonging(const struct lane *lane, struct glm_error
     const struct glm_plan *p = lane->plan;
     const struct glm_launch_rank *rank = &lane->launch->ranks[lane->rank];
     if (p->rank != lane->rank || p->world != lane->launch->n_ranks)
-        return glm_fail(err, GLM_EPLAN, "plan of rank %u of %u where rank %u of %u belongs", p->rank, p->world,
-                        lane->rank, lane->launch->n_ranks);
+        return glm_fail(err, GLM_EPLAN, "plan of rank %u of %u where rank %u of %u belongs",
+                        p->rank, p->world, lane->rank, lane->launch->n_ranks);
     if (strcmp(p->set_digest, lane->launch->set_digest) != 0)
         return glm_fail(err, GLM_EPLAN, "plan of set %.12s where set %.12s belongs", p->set_digest,
                         lane->launch->set_digest);
     if (p->n_kernels != rank->n_kernels)
-        return glm_fail(err, GLM_EPLAN, "the plan has %u kernels, launch.json names %u", p->n_kernels,
-                        rank->n_kernels);
+        return glm_fail(err, GLM_EPLAN, "the plan has %u kernels, launch.json names %u",
+                        p->n_kernels, rank->n_kernels);
     return GLM_OK;
 }
 
@@ -253,7 +257,8 @@ static uint64_t step_bytes(const struct glm_plan *p, const struct glm_plan_step 
     return from == NULL ? 0 : rows * from->n_cols * 4; /* no stored element is wider */
 }
 
-static uint64_t largest_step(const struct glm_plan *p, const struct glm_plan_step *steps, uint32_t n)
+static uint64_t largest_step(const struct glm_plan *p, const struct glm_plan_step *steps,
+                             uint32_t n)
 {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -268,26 +273,27 @@ static uint64_t largest_message(const struct glm_plan *p)
     uint64_t largest = 4096;
     for (uint32_t i = 0; i < p->n_blocks + p->n_programs; i++) {
         const bool block = i < p->n_blocks;
-        const uint64_t bytes =
-            block ? largest_step(p, p->blocks[i].steps, p->blocks[i].n_steps)
-                  : largest_step(p, p->programs[i - p->n_blocks].steps, p->programs[i - p->n_blocks].n_steps);
+        const uint64_t bytes = block ? largest_step(p, p->blocks[i].steps, p->blocks[i].n_steps)
+                                     : largest_step(p, p->programs[i - p->n_blocks].steps,
+                                                    p->programs[i - p->n_blocks].n_steps);
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
 }
 
 /* Digests that every rank must share: of its kernels' names and targets, and of its settings. */
-static enum glm_status shared_digests(const struct lane *lane, struct glm_lane_info *out, struct glm_error *err)
+static enum glm_status shared_digests(const struct lane *lane, struct glm_lane_info *out,
+                                      struct glm_error *err)
 {
     const struct glm_launch_file *l = lane->launch;
-    struct buf text = { 0 };
+    struct buf text = {0};
     for (uint32_t r = 0; r < l->n_ranks; r++)
         for (uint32_t k = 0; k < l->ranks[r].n_kernels; k++)
             buf_printf(&text, "%s\n", l->ranks[r].kernel_digests[k]);
     enum glm_status status = glm_sha256_hex(buf_text(&text), text.len, out->kernels_digest, err);
     buf_clear(&text);
-    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n", l->target, l->transport, l->checkpoint_digest, l->binary_digest,
-               l->spec_digest);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n", l->target, l->transport, l->checkpoint_digest,
+               l->binary_digest, l->spec_digest);
     if (status == GLM_OK)
         status = glm_sha256_hex(buf_text(&text), text.len, out->settings_digest, err);
     buf_release(&text);
@@ -324,7 +330,7 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
 enum glm_status glm_lane_load(const char *launch_path, uint32_t rank, struct glm_lane_info *out,
                               struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     struct lane *lane = calloc(1, sizeof *lane);
     if (lane == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot read '%s': out of memory", launch_path);
@@ -340,7 +346,7 @@ enum glm_status glm_lane_load(const char *launch_path, uint32_t rank, struct glm
         status = read_plan(launch_path, lane, err);
     if (status == GLM_OK)
         status = check_belonging(lane, err);
-    struct glm_lane_info info = { 0 };
+    struct glm_lane_info info = {0};
     if (status == GLM_OK)
         status = shared_digests(lane, &info, err);
     buf_release(&text);

@@ -51,11 +51,12 @@ struct glm_supervise_times {
     uint32_t stuck_ms;         /* a round or a load without progress: 300000 */
     uint32_t back_off_ms[8];   /* before restart i; n_restarts of them */
     uint32_t n_restarts;
-    uint32_t healthy_ms;       /* live this long: restarts count anew */
+    uint32_t healthy_ms; /* live this long: restarts count anew */
 };
 struct glm_supervise_times glm_supervise_defaults(void);
 
-/* A rank's view of its lane, read before anything starts. Texts live as long as `service.context`. */
+/* A rank's view of its lane, read before anything starts. Texts live as long as `service.context`.
+ */
 struct glm_lane_info {
     uint32_t rank, world;
     const char *transport;   /* "shm", "tcp" */
