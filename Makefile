@@ -81,7 +81,7 @@ tests: $(TESTS)
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
 # Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
 $(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o

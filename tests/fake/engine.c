@@ -223,8 +223,8 @@ static bool fill(struct glm_engine *e, const struct glm_op *op, struct glm_round
         !check(e, s->n_context % GLM_BLOCK_ROWS == 0, "FILL off the grid") ||
         !check(e, s->n_context + op->n <= s->n_room, "FILL over the room"))
         return false;
-    if (!s->named && e->counts.n_admitted <= 256)
-        e->counts.first_tokens[e->counts.n_admitted - 1] = (uint32_t)op->tokens[0];
+    if (!s->named && e->counts.n_filled < 256)
+        e->counts.first_tokens[e->counts.n_filled++] = (uint32_t)op->tokens[0];
     s->named = true;
     for (uint32_t i = 0; i < op->n; i++)
         s->prompt_hash = mix(s->prompt_hash, (uint64_t)op->tokens[i] + 1);

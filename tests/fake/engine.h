@@ -35,7 +35,7 @@ void fake_engine_fail_after(struct glm_engine *e, uint32_t n_lists);
 struct fake_engine_counts {
     uint32_t n_lists, n_admitted, n_finished, n_live, n_stops;
     uint32_t most_live, n_rows;
-    uint32_t first_tokens[256]; /* first prompt token of each admitted stream, in order */
+    uint32_t n_filled, first_tokens[256]; /* first prompt token of each stream, as fills began */
     bool broke_rules;
     char rule[128];
 };
