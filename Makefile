@@ -84,7 +84,8 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBR
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
 # Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
-$(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o
+$(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o \
+    $(BUILD)/tests/fake/http_world.o
 
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_C))
 $(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libsupport.a $(LIBRARIES)

@@ -25,7 +25,6 @@ enum {
     MAX_CONNECTIONS = 512,
     STALL_TIMEOUT_S = 120, /* of a client that takes nothing of its answer */
     EXCHANGE_ARENA_BYTES = 256 << 10,
-    HELD_BYTES = 1 << 30, /* bodies and what is read from them, over all exchanges, plus one body */
     MAX_KEYS = 64,
     KEY_FILE_BYTES = 64 << 10,
     UNREAD_BODY_BYTES = 64 << 10, /* dropped for a client without a key, so that it sees its 401 */
@@ -40,6 +39,7 @@ struct glm_http {
     double started_s;
     char *keys[MAX_KEYS];
     size_t n_keys;
+    struct glm_http_limits limits;
     struct http_clients *clients;
     _Atomic uint64_t held_bytes;
 
@@ -121,7 +121,7 @@ double http_started_s(const struct http_exchange *x)
 bool http_hold(struct http_exchange *x, uint64_t bytes)
 {
     struct glm_http *h = x->server;
-    const uint64_t limit = HELD_BYTES + h->launch->max_body_bytes;
+    const uint64_t limit = h->limits.held_bytes;
     const uint64_t before = atomic_fetch_add(&h->held_bytes, bytes);
     if (before + bytes > limit) {
         atomic_fetch_sub(&h->held_bytes, bytes);
@@ -129,6 +129,11 @@ bool http_hold(struct http_exchange *x, uint64_t bytes)
     }
     x->held_bytes += bytes;
     return true;
+}
+
+uint64_t http_budget_bytes(const struct http_exchange *x)
+{
+    return x->server->limits.held_bytes;
 }
 
 void http_let_go(struct http_exchange *x, uint64_t bytes)
@@ -420,7 +425,7 @@ static enum MHD_Result begin(struct http_exchange *x, const char *url, const cha
         return refuse(x, &f, limit, unread);
     if (f.declared_bytes > limit)
         return refuse(x, &f, 2 * limit, too_large(x));
-    x->drop_limit_bytes = limit;
+    x->drop_limit_bytes = 2 * limit;
     return MHD_YES;
 }
 
@@ -429,22 +434,21 @@ static enum MHD_Result begin(struct http_exchange *x, const char *url, const cha
 /* What is not wanted is dropped as it comes, and the connection with it past the limit. */
 static enum MHD_Result take_body(struct http_exchange *x, const char *bytes, size_t n)
 {
-    const uint64_t limit = x->server->launch->max_body_bytes;
     http_client_took(x->client, n);
-    if (x->refusal.status == 0 && x->body.len + n > limit)
+    x->taken_bytes += n;
+    if (x->refusal.status == 0 && x->taken_bytes > x->server->launch->max_body_bytes)
         x->refusal = too_large(x);
     else if (x->refusal.status == 0 && !http_hold(x, n))
         x->refusal = http_too_busy;
-    if (x->refusal.status == 0)
+    if (x->refusal.status == 0) {
         buf_add(&x->body, bytes, n);
-    if (x->refusal.status == 0 && x->body.failed)
+        if (!x->body.failed)
+            return MHD_YES;
         x->refusal = http_too_busy;
-    if (x->refusal.status != 0) {
-        buf_release(&x->body);
-        http_let_go(x, x->held_bytes);
-        x->dropped_bytes += n;
     }
-    return x->dropped_bytes > x->drop_limit_bytes ? MHD_NO : MHD_YES;
+    buf_release(&x->body);
+    http_let_go(x, x->held_bytes);
+    return x->taken_bytes > x->drop_limit_bytes ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result on_request(void *context, struct MHD_Connection *connection, const char *url,
@@ -621,14 +625,16 @@ static void init_unused(pthread_cond_t *unused)
 }
 
 enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
-                                    const struct glm_plan *plan, const struct glm_http_times *times,
-                                    struct glm_http **out, uint16_t *port, struct glm_error *err)
+                                    const struct glm_plan *plan,
+                                    const struct glm_http_limits *limits, struct glm_http **out,
+                                    uint16_t *port, struct glm_error *err)
 {
     struct glm_http *h = calloc(1, sizeof *h);
     if (h == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot start the HTTP server: out of memory");
     h->launch = launch;
     h->plan = plan;
+    h->limits = *limits;
     h->socket = -1;
     h->started_s = (double)time(NULL);
     snprintf(h->why, sizeof h->why, "it is loading");
@@ -640,7 +646,7 @@ enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
     if (status == GLM_OK)
         status = bind_socket(h, port, err);
     if (status == GLM_OK)
-        status = http_clients_new(times, &h->clients, err);
+        status = http_clients_new(limits, &h->clients, err);
     if (status == GLM_OK)
         status = start_daemon(h, err);
     if (status != GLM_OK) {
@@ -651,12 +657,20 @@ enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
     return GLM_OK;
 }
 
+struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch)
+{
+    const uint64_t bodies = 8 * launch->max_body_bytes, least = 256 << 20;
+    return (struct glm_http_limits){.keepalive_ms = 15000,
+                                    .idle_ms = 120000,
+                                    .body_ms = 60000,
+                                    .held_bytes = bodies > least ? bodies : least};
+}
+
 enum glm_status glm_http_start(const struct glm_launch_file *launch, const struct glm_plan *plan,
                                struct glm_http **out, uint16_t *port, struct glm_error *err)
 {
-    const struct glm_http_times times = {
-        .keepalive_ms = 15000, .idle_ms = 120000, .body_ms = 60000};
-    return glm_http_start_with(launch, plan, &times, out, port, err);
+    const struct glm_http_limits limits = glm_http_default_limits(launch);
+    return glm_http_start_with(launch, plan, &limits, out, port, err);
 }
 
 void glm_http_attach(struct glm_http *h, struct glm_scheduler *s, const struct glm_tokenizer *t)

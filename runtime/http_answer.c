@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { JSON_BYTES_A_BYTE = 64, JSON_BYTES_MIN = 256 << 10, JSON_BYTES_MAX = 512 << 20 };
+enum { JSON_BYTES_A_BYTE = 64, JSON_BYTES_MIN = 256 << 10 };
 
 static void json_or_null(const char *text, struct buf *out)
 {
@@ -116,7 +116,8 @@ bool http_parse_body(struct http_exchange *x, struct glm_json **body, enum MHD_R
     /* The tree takes many times the bytes of a body of small values: that much is set aside while
      * it is made, and what it did not take goes back. */
     const uint64_t most = JSON_BYTES_MIN + (uint64_t)x->body.len * JSON_BYTES_A_BYTE;
-    const uint64_t limit = most < JSON_BYTES_MAX ? most : JSON_BYTES_MAX;
+    const uint64_t half = http_budget_bytes(x) / 2;
+    const uint64_t limit = most < half ? most : half;
     if (!http_hold(x, limit)) {
         *answer = http_answer_error(x, &http_too_busy);
         return false;

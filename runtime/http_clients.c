@@ -29,7 +29,7 @@ struct http_client {
 };
 
 struct http_clients {
-    struct glm_http_times times;
+    struct glm_http_limits limits;
     pthread_t thread;
     int epoll, wake;
     pthread_mutex_t lock; /* everything below, and the clients' members */
@@ -52,9 +52,9 @@ static bool too_slow(const struct http_clients *c, const struct http_client *cli
     const uint64_t age = now - client->since_ms;
     switch (client->phase) {
     case HTTP_CLIENT_IDLE:
-        return age > c->times.idle_ms;
+        return age > c->limits.idle_ms;
     case HTTP_CLIENT_BODY:
-        return age > c->times.body_ms + 1000 * (client->n_body_bytes / HTTP_BODY_BYTES_S);
+        return age > c->limits.body_ms + 1000 * (client->n_body_bytes / HTTP_BODY_BYTES_S);
     case HTTP_CLIENT_ANSWER:
         break;
     }
@@ -65,19 +65,19 @@ static void tick(struct http_clients *c)
 {
     const uint64_t now = glm_now_ms();
     for (struct http_client *client = c->first; client != NULL; client = client->next) {
-        if (client->watched != NULL && c->times.keepalive_ms > 0)
-            generation_tick(client->watched, now, c->times.keepalive_ms);
+        if (client->watched != NULL && c->limits.keepalive_ms > 0)
+            generation_tick(client->watched, now, c->limits.keepalive_ms);
         if (too_slow(c, client, now))
             shutdown(client->fd, SHUT_RDWR);
     }
 }
 
 /* How often the shortest limit must be looked at. */
-static int tick_ms(const struct glm_http_times *t)
+static int tick_ms(const struct glm_http_limits *l)
 {
-    uint32_t shortest = t->idle_ms < t->body_ms ? t->idle_ms : t->body_ms;
-    if (t->keepalive_ms > 0 && t->keepalive_ms < shortest)
-        shortest = t->keepalive_ms;
+    uint32_t shortest = l->idle_ms < l->body_ms ? l->idle_ms : l->body_ms;
+    if (l->keepalive_ms > 0 && l->keepalive_ms < shortest)
+        shortest = l->keepalive_ms;
     const uint32_t ms = shortest / 4;
     return ms < 10 ? 10 : ms > 1000 ? 1000 : (int)ms;
 }
@@ -85,7 +85,7 @@ static int tick_ms(const struct glm_http_times *t)
 static void *watch(void *argument)
 {
     struct http_clients *c = argument;
-    const int period_ms = tick_ms(&c->times);
+    const int period_ms = tick_ms(&c->limits);
     uint64_t next_tick = glm_now_ms() + (uint64_t)period_ms;
     for (bool stopping = false; !stopping;) {
         struct epoll_event events[N_EVENTS];
@@ -112,13 +112,13 @@ static void close_files(struct http_clients *c)
         close(c->wake);
 }
 
-enum glm_status http_clients_new(const struct glm_http_times *times, struct http_clients **out,
+enum glm_status http_clients_new(const struct glm_http_limits *limits, struct http_clients **out,
                                  struct glm_error *err)
 {
     struct http_clients *c = calloc(1, sizeof *c);
     if (c == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot watch clients: out of memory");
-    c->times = *times;
+    c->limits = *limits;
     c->epoll = epoll_create1(EPOLL_CLOEXEC);
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     struct epoll_event event = {.events = EPOLLIN, .data.u64 = WAKE_SERIAL};

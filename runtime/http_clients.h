@@ -20,7 +20,7 @@ enum http_client_phase {
     HTTP_CLIENT_ANSWER, /* the request is complete */
 };
 
-enum glm_status http_clients_new(const struct glm_http_times *times, struct http_clients **out,
+enum glm_status http_clients_new(const struct glm_http_limits *limits, struct http_clients **out,
                                  struct glm_error *err);
 /* Ends the thread. Clients may still leave afterwards; none is watched any more. */
 void http_clients_stop(struct http_clients *c);

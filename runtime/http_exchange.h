@@ -36,8 +36,8 @@ struct http_exchange {
     uint64_t held_bytes; /* of the server's budget for bodies and what is read from them */
 
     struct http_error refusal; /* status 0: none. Answered once the body has been dropped */
-    uint64_t dropped_bytes, drop_limit_bytes;
-    bool closes; /* the connection ends with this answer */
+    uint64_t taken_bytes, drop_limit_bytes; /* of the body; the connection ends past the limit */
+    bool closes;                            /* the connection ends with this answer */
 
     struct generation *generation;
 
@@ -91,6 +91,7 @@ void http_error_object(const char *type, const char *code, const char *param, co
 bool http_hold(struct http_exchange *x, uint64_t bytes);
 void http_let_go(struct http_exchange *x, uint64_t bytes);
 extern const struct http_error http_too_busy;
+uint64_t http_budget_bytes(const struct http_exchange *x);
 
 /* Suspends the connection unless it was woken since the last call; false: it was woken, go on. */
 bool http_sleep(struct http_exchange *x);
