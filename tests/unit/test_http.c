@@ -332,8 +332,13 @@ static void an_uncertain_end_of_a_request_closes_the_connection(void **state)
         if (a.status < 400 || a.status >= 500)
             fail_msg("request %zu was answered with %d", i, a.status);
         raw_answer_free(&a);
+        /* libmicrohttpd's own refusals repeat their head; what matters is that it closes and does
+         * not answer what follows */
         raw_send_text(fd, GET("/health"));
-        assert_true(raw_closed(fd));
+        char rest[4096] = "";
+        const ssize_t n = recv(fd, rest, sizeof rest - 1, MSG_WAITALL);
+        assert_true(n < (ssize_t)sizeof rest - 1);
+        assert_null(strstr(rest, "200 OK"));
         close(fd);
     }
 }
