@@ -54,7 +54,7 @@ void http_world_attach(struct http_world *w)
 void http_world_free(struct http_world *w)
 {
     const struct glm_scheduler_stats before = glm_scheduler_stats(w->scheduler);
-    if (!before.broken)
+    if (before.failed_total == 0) /* else rounds ended with streams in them */
         WAIT_FOR(w,
                  stats.running + stats.waiting == 0 && stats.pool_free_tokens == stats.pool_tokens);
     glm_scheduler_stop(w->scheduler);
@@ -63,5 +63,6 @@ void http_world_free(struct http_world *w)
     glm_scheduler_free(w->scheduler);
     glm_tokenizer_free(w->tokenizer);
     fake_engine_free(w->engine);
+    fake_engine_free(w->first);
     free(w);
 }

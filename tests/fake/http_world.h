@@ -11,7 +11,7 @@
 
 struct http_world {
     struct glm_launch_file launch;
-    struct glm_engine *engine;
+    struct glm_engine *engine, *first; /* first: one that was replaced, NULL: none */
     struct glm_scheduler *scheduler;
     struct glm_tokenizer *tokenizer;
     struct glm_http *http;
