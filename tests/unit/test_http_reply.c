@@ -449,19 +449,19 @@ static void lengths_are_kept_exactly(void **state)
 {
     struct http_world *w = *state;
     struct reply r = ask_both(w, CHAT,
-                              HELLO ",\"ignore_eos\":true,\"max_tokens\":100,"
-                                    "\"min_tokens\":100,\"stop\":[]");
+                              HELLO OFF ",\"ignore_eos\":true,\"max_tokens\":100,"
+                                        "\"min_tokens\":100,\"stop\":[]");
     assert_int_equal(r.completion_tokens, 100);
     assert_text(r.finish, "length");
     reply_free(&r);
     r = ask_both(w, CHAT,
-                 HELLO ",\"min_tokens\":\"60\",\"max_completion_tokens\":90,"
-                       "\"max_tokens\":95");
+                 HELLO OFF ",\"min_tokens\":\"60\",\"max_completion_tokens\":90,"
+                           "\"max_tokens\":95");
     assert_int_equal(r.completion_tokens, 61);
     reply_free(&r);
     r = ask_both(w, CHAT,
-                 HELLO ",\"min_tokens\":500,\"max_completion_tokens\":90,"
-                       "\"max_tokens\":null");
+                 HELLO OFF ",\"min_tokens\":500,\"max_completion_tokens\":90,"
+                           "\"max_tokens\":null");
     assert_int_equal(r.completion_tokens, 90);
     reply_free(&r);
 }
