@@ -6,11 +6,12 @@
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
 
-#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
 enum { TAKE_IDS = 64, STREAM_BLOCK_BYTES = 16 << 10, ID_BYTES = 40 };
@@ -47,8 +48,8 @@ struct generation {
 static void random_id(const char *prefix, char out[ID_BYTES])
 {
     unsigned char bytes[12];
-    if (RAND_bytes(bytes, sizeof bytes) != 1)
-        GLM_BUG("no random bytes");
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        GLM_BUG("no random bytes"); /* so few always come at once */
     int n = snprintf(out, ID_BYTES, "%.12s", prefix);
     for (size_t i = 0; i < sizeof bytes; i++)
         n += snprintf(out + n, (size_t)(ID_BYTES - n), "%02x", bytes[i]);

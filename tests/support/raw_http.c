@@ -158,7 +158,7 @@ void raw_answer_free(struct raw_answer *a)
 
 const char *raw_header(const struct raw_answer *a, const char *name)
 {
-    static char value[256];
+    static _Thread_local char value[256];
     const size_t len = strlen(name);
     for (const char *line = a->head; line != NULL; line = strstr(line, "\r\n")) {
         line += strncmp(line, "\r\n", 2) == 0 ? 2 : 0;

@@ -24,7 +24,7 @@ struct raw_answer raw_read(int fd, bool head_only);
 /* Connects, sends, reads one answer, closes. */
 struct raw_answer raw_ask(uint16_t port, const char *request);
 void raw_answer_free(struct raw_answer *a);
-/* Value of a header in a static buffer, or NULL. */
+/* Value of a header in a buffer of the thread, or NULL. */
 const char *raw_header(const struct raw_answer *a, const char *name);
 /* The server has closed: the next read gives end of file or a reset. */
 bool raw_closed(int fd);

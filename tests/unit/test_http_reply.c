@@ -611,6 +611,7 @@ static void who_leaves_the_queue_is_gone_at_once(void **state)
     }
     for (int i = 0; i < 4; i++)
         close(busy[i]);
+    fake_engine_slow(w->engine, 2000); /* slow enough to notice that they left */
     fake_engine_let_go(w->engine);
     WAIT_FOR(w, stats.running + stats.waiting == 0);
     assert_int_equal(glm_scheduler_stats(w->scheduler).canceled_total, 6);
