@@ -107,18 +107,16 @@ static float *make_rows(const struct vocabulary *vocab, struct test_random *rand
 static int compare(const struct vocabulary *vocab, const float *rows, const struct glm_draw *draws,
                    int32_t world, int32_t c, uint32_t threads)
 {
-    int32_t few[N_SETTINGS], all[N_SETTINGS];
+    int32_t tokens[N_SETTINGS];
     int n_wider = 0;
-    draw_rows(vocab, rows, draws, N_SETTINGS, world, c, threads, few);
-    draw_rows(vocab, rows, draws, N_SETTINGS, world, vocab->v, 1, all);
+    draw_rows(vocab, rows, draws, N_SETTINGS, world, c, threads, tokens);
     for (int32_t o = 0; o < N_SETTINGS; o++) {
         int32_t want = reference_draw(&draws[o], rows + o * vocab->v, vocab->valid, vocab->ends,
                                       vocab->n_ends);
-        assert_int_equal(all[o], want);
-        if (few[o] == GLM_DRAW_WIDER)
+        if (tokens[o] == GLM_DRAW_WIDER)
             n_wider++;
         else
-            assert_int_equal(few[o], want);
+            assert_int_equal(tokens[o], want);
     }
     return n_wider;
 }
@@ -141,6 +139,9 @@ static void draws_the_token_of_the_whole_row_on_any_number_of_ranks(void **state
             n_wider += compare(&vocab, rows, draws, world, 48, 1 + (uint32_t)(repeat + world) % 3);
             n_rows += N_SETTINGS;
         }
+        /* whole shares decide every row */
+        assert_int_equal(compare(&vocab, rows, draws, 1, vocab.v, 2), 0);
+        assert_int_equal(compare(&vocab, rows, draws, 3, vocab.v, 1), 0);
         free(rows);
     }
     print_message("%d of %d rows needed more than 48 candidates a rank\n", n_wider, n_rows);
@@ -159,8 +160,8 @@ static void large_shards_are_worked_in_blocks(void **state)
             draws[i] = settings[i];
             draws[i].seed = test_random_u64(&random);
         }
-        compare(&vocab, rows, draws, 1, 256, 3);
-        compare(&vocab, rows, draws, 2, 256, 2);
+        assert_true(compare(&vocab, rows, draws, 1, 256, 3) < N_SETTINGS / 2);
+        assert_int_equal(compare(&vocab, rows, draws, 2, vocab.v, 2), 0);
         free(rows);
     }
 }
@@ -173,7 +174,7 @@ static void a_rank_without_ids_offers_nothing(void **state)
     struct glm_draw draws[N_SETTINGS];
     float *rows = make_rows(&vocab, &random, 0);
     memcpy(draws, settings, sizeof draws);
-    compare(&vocab, rows, draws, 4, 16, 2);
+    assert_int_equal(compare(&vocab, rows, draws, 4, 64, 2), 0);
     free(rows);
 }
 
@@ -225,7 +226,7 @@ static void log_and_exp_are_within_two_units(void **state)
     (void)state;
     struct test_random random = { 12 };
     double worst_log = 0, worst_exp = 0;
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < 300000; i++) {
         double u = (double)(test_random_u64(&random) >> 11) * 0x1p-53 + 0x1p-54;
         double x = i % 3 == 0 ? u : i % 3 == 1 ? 1 - u * 0x1p-20 : ldexp(u, i % 200 - 100);
         double want = log(x);
