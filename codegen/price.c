@@ -134,7 +134,7 @@ static enum glm_status price_kernel(struct pricing *p, const struct glm_plan_ste
     one.exl3_weights = exl3_weights(k, one.read_bytes);
     for (uint32_t i = 0; i < step->n_args; i++)
         price_argument(p, m, &step->args[i], &one);
-    if (one.weight_bytes > one.read_bytes) /* a table of which rows are picked */
+    if (one.weight_bytes > 2 * one.read_bytes) /* a table of which rows are picked */
         one.weight_bytes = one.read_bytes;
     struct glm_price *into[] = {p->total,
                                 p->per_kernel ? &p->per_kernel[k - p->plan->kernels] : NULL};

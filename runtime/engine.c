@@ -592,9 +592,12 @@ const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint
 struct glm_engine_stats glm_engine_stats(const struct glm_engine *e)
 {
     struct glm_engine_stats s = e->stats;
-    s.bytes_read = e->exec.counts.bytes_read;
-    s.bytes_written = e->exec.counts.bytes_written;
-    s.kernel_launches = e->exec.counts.kernel_launches;
-    s.exchange_ns = e->exec.counts.exchange_ns;
+    const struct glm_exec_counts *c = &e->exec.counts;
+    s.weight_bytes = c->weight_bytes;
+    s.state_bytes = c->state_bytes;
+    s.bytes_read = c->weight_bytes + c->state_read_bytes;
+    s.bytes_written = c->state_bytes - c->state_read_bytes + c->row_bytes;
+    s.kernel_launches = c->kernel_launches;
+    s.exchange_ns = c->exchange_ns;
     return s;
 }

@@ -111,7 +111,10 @@ const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint
 
 struct glm_engine_stats {
     uint64_t rounds, decode_rows, prefill_rows;
-    uint64_t bytes_read, bytes_written; /* weights and state, as the executor touched them */
+    /* As the executor touched them; weight_bytes and state_bytes are those of struct glm_price:
+     * weights, and rows of stream planes both ways. */
+    uint64_t weight_bytes, state_bytes;
+    uint64_t bytes_read, bytes_written;
     uint64_t kernel_launches;
     uint64_t decode_ns, prefill_ns, exchange_ns;
     uint64_t memory_bytes; /* laid out by this rank */

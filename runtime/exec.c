@@ -16,6 +16,7 @@ struct glm_exec_step {
     glm_host_kernel run;
     void **args;
     uint64_t fixed_read;                /* bytes of its whole weights */
+    uint64_t picked_row;                /* of them a row, when it only looks rows up; else 0 */
     uint64_t stream_read, stream_write; /* bytes a stream of the round */
     uint64_t row_write;                 /* bytes a row */
     uint64_t member_read;               /* bytes of one stacked member, all its weights */
@@ -162,7 +163,7 @@ static enum glm_status add_step(struct linker *l, struct glm_exec_step **out)
 
 /* Weights are read whole, those of several members by member; state rows by unit: a stream's row
  * each way that the direction says, one row a new token. Rows of the context that a kernel reads
- * are its own affair and counted by its manifest (price of a plan). */
+ * depend on data and are not counted here; a plan's price (codegen/graph.h) has the same rule. */
 static void count_argument(struct glm_exec_step *s, const struct target *t,
                            const struct glm_manifest_arg *arg)
 {
@@ -185,6 +186,23 @@ static void count_argument(struct glm_exec_step *s, const struct target *t,
             s->n_ids = (uint32_t)t->buffer->n_cols;
         }
     }
+}
+
+/* A kernel whose manifest reads less than half of its weights at one row looks rows up in a table. */
+static enum glm_status count_picked(struct glm_exec_step *s, const struct glm_plan_kernel *k,
+                                    const struct glm_manifest *m, struct glm_error *err)
+{
+    struct glm_cost_context at = {.R = 1, .O = 1, .S = 1, .T = 1, .U = 1};
+    double one = 0, two = 0;
+    if (s->fixed_read == 0)
+        return GLM_OK;
+    enum glm_status st = glm_expression_eval(m->read, k->params, k->n_params, &at, &one, err);
+    at.R = 2;
+    if (st == GLM_OK)
+        st = glm_expression_eval(m->read, k->params, k->n_params, &at, &two, err);
+    if (st == GLM_OK && one < (double)s->fixed_read / 2 && two > one)
+        s->picked_row = (uint64_t)(two - one);
+    return st;
 }
 
 static const char *argument_value(const struct glm_plan_step *s, const char *name)
@@ -240,7 +258,7 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
                         "to '%s'",
                         program, k->name, s->n_args, n_found, m->name);
     l->program->n_launches++;
-    return GLM_OK;
+    return count_picked(step, k, m, l->err);
 }
 
 static enum glm_status link_collective(struct linker *l, const struct glm_plan_step *s,
@@ -407,10 +425,15 @@ static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
     c->kernel_launches++;
     if (s->out_rows && round->n_out == 0)
         return;
-    c->bytes_read += s->fixed_read + n_streams * s->stream_read;
-    c->bytes_written += n_streams * s->stream_write + n_rows * s->row_write;
+    uint64_t weights = s->fixed_read, picked = n_rows * s->picked_row;
+    if (s->picked_row > 0 && picked < s->fixed_read / 2)
+        weights = picked;
+    c->weight_bytes += weights;
+    c->state_read_bytes += n_streams * s->stream_read;
+    c->state_bytes += n_streams * (s->stream_read + s->stream_write);
+    c->row_bytes += n_rows * s->row_write;
     if (s->member_read > 0 && s->ids)
-        c->bytes_read += s->member_read * distinct_members(x, s, (uint32_t)n_rows);
+        c->weight_bytes += s->member_read * distinct_members(x, s, (uint32_t)n_rows);
 }
 
 static void exchange(struct run *r, const struct glm_exec_step *s)

@@ -22,9 +22,12 @@ struct glm_exec_program {
     uint32_t n_steps, n_launches;
 };
 
-/* Bytes and launches of runs so far, as the executor touched them. */
+/* What runs so far touched. weight_bytes: weights read, whole or the stacked members and table rows
+ * that the round's rows need; state_bytes: rows of stream planes, read or written; row_bytes: rows
+ * written to the other planes. */
 struct glm_exec_counts {
-    uint64_t bytes_read, bytes_written, kernel_launches, exchange_ns;
+    uint64_t weight_bytes, state_bytes, state_read_bytes, row_bytes;
+    uint64_t kernel_launches, exchange_ns;
 };
 
 struct glm_exec {

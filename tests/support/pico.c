@@ -128,10 +128,9 @@ static void plan_lane(struct pico *p)
     }
 }
 
-static void build_kernels(struct pico *p)
+void pico_environment(void)
 {
     char cwd[400], path[512];
-    struct glm_error err = {0};
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(path, sizeof path, "%s/build/cache", cwd);
     setenv("GLM_CACHE_DIR", path, 0);
@@ -147,6 +146,12 @@ static void build_kernels(struct pico *p)
 #elif defined(__SANITIZE_THREAD__)
     setenv("GLM_HOST_CFLAGS", "-fsanitize=thread", 0);
 #endif
+}
+
+static void build_kernels(struct pico *p)
+{
+    struct glm_error err = {0};
+    pico_environment();
     for (uint32_t r = 0; r < p->options.world; r++) {
         struct glm_kernel_build *builds;
         if (glm_kernels_build(p->plans[r], 2, &p->arena, NULL, NULL, &builds, &err) != GLM_OK)
@@ -178,7 +183,7 @@ static void open_rank(struct rank *r)
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
                                        .collective = r->collective,
-                                        .memory_limit_bytes = o->memory_limit_bytes};
+                                       .memory_limit_bytes = o->memory_limit_bytes};
     r->status = glm_engine_open(&config, &r->engine, &r->err);
 }
 

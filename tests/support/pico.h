@@ -23,6 +23,9 @@ struct pico_options {
 };
 
 struct pico;
+/* The kernel cache's folder, unless $GLM_CACHE_DIR names one, and this build's sanitizers for
+ * kernels. */
+void pico_environment(void);
 struct pico *pico_open(const struct pico_options *options);
 void pico_close(struct pico *p);
 struct glm_engine *pico_engine(const struct pico *p, uint32_t rank);
