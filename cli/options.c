@@ -216,6 +216,9 @@ void options_names(const struct opt_def *o, struct buf *out)
         buf_printf(out, "%s%s", v == o->values ? "" : "|", *v);
 }
 
+const struct opt_def options_help_row = {"help", 'h',          OPT_FLAG, 0, NULL,
+                                         NULL,   "print this", NULL,     0, 0};
+
 enum { NAMES_COLUMNS = 30 };
 
 static void help_option(const struct opt_def *o, struct buf *out)
@@ -234,12 +237,11 @@ static void help_option(const struct opt_def *o, struct buf *out)
 
 void options_help(const struct command *c, struct buf *out)
 {
-    buf_printf(out, "usage: glmctl %s%s%s%s\n\n%s\n", c->name, *c->arguments ? " " : "",
-               c->arguments, c->options->name != NULL ? " [options]" : "", c->description);
-    if (c->options->name != NULL)
-        buf_str(out, "\noptions:\n");
+    buf_printf(out, "usage: glmctl %s%s%s [options]\n\n%s\n\noptions:\n", c->name,
+               *c->arguments ? " " : "", c->arguments, c->description);
     for (const struct opt_def *o = c->options; o->name != NULL; o++)
         help_option(o, out);
+    help_option(&options_help_row, out);
     buf_str(out, "\nexamples:\n");
     for (const char *line = c->examples; *line != '\0';) {
         size_t len = strcspn(line, "\n");

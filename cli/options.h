@@ -51,6 +51,9 @@ enum {
  * else is asked for. */
 enum glm_status options_parse(const struct command *c, int argc, char *const *argv, void *options,
                               const char **positional, bool *help, struct glm_error *err);
+/* -h, --help: of every command, in no table. */
+extern const struct opt_def options_help_row;
+
 /* "-o, --output text|json" */
 void options_names(const struct opt_def *o, struct buf *out);
 /* Usage, description, options and examples as `--help` prints them, at most 100 columns wide. */
