@@ -387,13 +387,21 @@ static void result_json(const struct job *j, bool changed, struct buf *out)
     buf_str(out, "}\n");
 }
 
+/* Others than this machine's users can ask it, and nobody asks them for a key. */
+static bool is_open(const struct glm_lane *lane)
+{
+    const bool local = strncmp(lane->listen_host, "127.", 4) == 0 ||
+                       strcmp(lane->listen_host, "::1") == 0 ||
+                       strcmp(lane->listen_host, "localhost") == 0;
+    return !local && (lane->api_key_file == NULL || *lane->api_key_file == '\0');
+}
+
 static int print_end(const struct job *j, bool changed)
 {
     struct buf out = {0};
-    const char *key = j->lane->api_key_file;
-    if (changed && (key == NULL || *key == '\0'))
-        fprintf(stderr, "note: no API key is set: whoever reaches %s:%u is served\n",
-                j->lane->listen_host, j->lane->listen_port);
+    if (changed && is_open(j->lane))
+        fprintf(stderr, "warning: no API key is set: whoever reaches %s is served\n",
+                j->status.url);
     if (wants_json(j->options)) {
         result_json(j, changed, &out);
     } else {

@@ -62,8 +62,9 @@ static void print_text(const struct target *t, const struct lane_status *s, stru
     buf_printf(out, "%s/%s: %s", t->cluster, t->lane,
                strcmp(s->state, "stopped") == 0 ? "not running" : s->state);
     if (s->running)
-        buf_printf(out, ", up %.0f s, set restarted %u time%s", s->uptime_s, s->restarts,
-                   s->restarts == 1 ? "" : "s");
+        buf_printf(out, ", up %.0f s", s->uptime_s);
+    if (s->restarts > 0)
+        buf_printf(out, ", set restarted %u time%s", s->restarts, s->restarts == 1 ? "" : "s");
     if (s->url[0] != '\0')
         buf_printf(out, ", %s", s->url);
     buf_char(out, '\n');

@@ -93,7 +93,7 @@ void docs_bash(struct buf *out)
 {
     buf_printf(
         out,
-        "# bash completion for glmctl. SPDX-License-Identifier: Apache-2.0\n%s"
+        "%s# bash completion for glmctl. SPDX-License-Identifier: Apache-2.0\n"
         "_glmctl() {\n"
         "    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}\n"
         "    local command=${COMP_WORDS[1]} options='' arguments='' values=''\n"
@@ -272,7 +272,7 @@ static void fish_option(const struct command *c, const struct opt_def *o, struct
 void docs_fish(struct buf *out)
 {
     buf_printf(out,
-               "# fish completion for glmctl. SPDX-License-Identifier: Apache-2.0\n%s"
+               "%s# fish completion for glmctl. SPDX-License-Identifier: Apache-2.0\n"
                "complete -c glmctl -n __fish_use_subcommand -f\n",
                banner);
     for (const struct command *const *c = glm_commands; *c != NULL; c++) {

@@ -1,5 +1,5 @@
-# bash completion for glmctl. SPDX-License-Identifier: Apache-2.0
 # Generated from the option tables in cli/ by `make generated`.
+# bash completion for glmctl. SPDX-License-Identifier: Apache-2.0
 _glmctl() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     local command=${COMP_WORDS[1]} options='' arguments='' values=''

@@ -1,5 +1,5 @@
-# fish completion for glmctl. SPDX-License-Identifier: Apache-2.0
 # Generated from the option tables in cli/ by `make generated`.
+# fish completion for glmctl. SPDX-License-Identifier: Apache-2.0
 complete -c glmctl -n __fish_use_subcommand -f
 complete -c glmctl -n __fish_use_subcommand -a plan -d 'show what apply would launch, changing nothing'
 complete -c glmctl -n '__fish_seen_subcommand_from plan' -s l -l lane -x -d 'lane to work on; without it the default lane'
