@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiles of dot products of activation rows with weight rows in the forms bf16, q4 and fp8: mr rows
- * times nr outputs share every load. An element has one order whatever the tile: 16 lanes over k,
- * k ascending in a lane, then glm_sum16. Owns no threads and no blocking: bodies choose tiles.
+/* Dot products of activation rows with weight rows in the forms bf16, q4 and fp8, tile by tile: mr
+ * rows times nr outputs share every load. An element has one order whatever the tile and whether
+ * few rows stream the weights or many meet them converted: 16 lanes over k, k ascending in a lane,
+ * then glm_sum16. Bodies call glm_dots_rows_FORM; threads and the walk over outputs are theirs.
  *
  * The forms (README.md, runtime/forms.h), k inputs a row:
  *   bf16  [n][k]
@@ -21,10 +22,51 @@ enum { GLM_TILE_M = 2, GLM_TILE_N = 2, GLM_TILE_M_QUANT = 1, GLM_TILE_N_QUANT = 
 #endif
 enum { GLM_TILE_MAX = 4 };
 
+/* Many rows: up to GLM_DOTS_ROWS at once meet four outputs' weights as floats, GLM_DOTS_K at a
+ * time, both in the first cache; tiles of GLM_MANY_M rows. */
+enum { GLM_DOTS_ROWS = 48, GLM_DOTS_K = 512, GLM_DOTS_MANY = 12 };
+#if GLM_NATIVE == 1
+enum { GLM_MANY_M = 6, GLM_MANY_N = 4, GLM_MANY_M_QUANT = 4 };
+#else
+enum { GLM_MANY_M = 2, GLM_MANY_N = 2, GLM_MANY_M_QUANT = 2 };
+#endif
+
 GLM_INLINE size_t glm_align64(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
 }
+
+enum glm_dots_form { GLM_DOTS_BF16, GLM_DOTS_Q4, GLM_DOTS_FP8 };
+
+/* Where output n0's parts of a form begin. */
+struct glm_dots_weight {
+    const uint16_t *codes16; /* bf16 weights or q4 codes */
+    const uint8_t *codes8;
+    const uint16_t *scales, *biases;
+    const float *scales32;
+};
+
+GLM_INLINE struct glm_dots_weight glm_dots_weight_at(enum glm_dots_form form, const void *w,
+                                                     size_t n_rows, size_t n0, size_t k)
+{
+    struct glm_dots_weight r = {.codes16 = w, .codes8 = w};
+    if (form == GLM_DOTS_BF16) {
+        r.codes16 += n0 * k;
+    } else if (form == GLM_DOTS_Q4) {
+        const char *plane = (const char *)w + glm_align64(n_rows * k / 2);
+        r.codes16 += n0 * (k / 4);
+        r.scales = (const uint16_t *)(const void *)plane + n0 * (k / 64);
+        plane += glm_align64(n_rows * (k / 64) * 2);
+        r.biases = (const uint16_t *)(const void *)plane + n0 * (k / 64);
+    } else {
+        const char *plane = (const char *)w + glm_align64(n_rows * k);
+        r.codes8 += n0 * k;
+        r.scales32 = (const float *)(const void *)plane + n0 * (k / 128);
+    }
+    return r;
+}
+
+/* ---- Few rows: tiles that stream the weights ---- */
 
 /* Sums the lanes of acc[mr][nr] into out, row m at out[m * 4]. */
 GLM_INLINE void glm_dots_finish(glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX], int mr, int nr,
@@ -42,10 +84,11 @@ GLM_INLINE void glm_dots_finish(glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX], int 
     }
 }
 
-/* out[4 m + n] = x[m] · w[n], w the first weight row of the tile; k a multiple of 16. */
-GLM_INLINE void glm_dots_bf16(const act_t *const *x, const uint16_t *w, int k, int mr, int nr,
-                              float *out)
+/* out[4 m + j] = x[m] · output n + j of w; k a multiple of 16. */
+GLM_INLINE void glm_dots_bf16(const act_t *const *x, const struct glm_dots_weight *weight, int n0,
+                              int k, int mr, int nr, float *out)
 {
+    const uint16_t *w = weight->codes16 + (size_t)n0 * (size_t)k;
     glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX];
     GLM_UNROLL
     for (int m = 0; m < mr; m++) {
@@ -80,17 +123,15 @@ GLM_INLINE void glm_dots_scales(const uint16_t *p, int n, float out[16])
         out[i] = glm_bf16_f32(p[i]);
 }
 
-/* As above for outputs n0.. of a q4 weight of n_rows rows; k a multiple of 64. A group adds
- * s · (sum q x), then b · (sum x), each sum a lane's four products or elements. */
-GLM_INLINE void glm_dots_q4(const act_t *const *x, const void *w, int n_rows, int n0, int k, int mr,
-                            int nr, float *out)
+/* As above for q4; k a multiple of 64. A group adds s · (sum q x), then b · (sum x), each sum a
+ * lane's four products or elements. */
+GLM_INLINE void glm_dots_q4(const act_t *const *x, const struct glm_dots_weight *w, int n0, int k,
+                            int mr, int nr, float *out)
 {
     size_t groups = (size_t)k / 64;
-    const uint16_t *codes = (const uint16_t *)w + (size_t)n0 * groups * 16;
-    const char *planes = (const char *)w + glm_align64((size_t)n_rows * groups * 32);
-    const uint16_t *scales = (const uint16_t *)(const void *)planes + (size_t)n0 * groups;
-    planes += glm_align64((size_t)n_rows * groups * 2);
-    const uint16_t *biases = (const uint16_t *)(const void *)planes + (size_t)n0 * groups;
+    const uint16_t *codes = w->codes16 + (size_t)n0 * groups * 16;
+    const uint16_t *scales = w->scales + (size_t)n0 * groups;
+    const uint16_t *biases = w->biases + (size_t)n0 * groups;
     glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX];
     GLM_UNROLL
     for (int m = 0; m < mr; m++) {
@@ -144,13 +185,12 @@ GLM_INLINE void glm_dots_q4(const act_t *const *x, const void *w, int n_rows, in
 
 /* As above for fp8; k a multiple of 128. A lane sums its eight products of a block, then the block
  * times its scale joins the lane. */
-GLM_INLINE void glm_dots_fp8(const act_t *const *x, const void *w, int n_rows, int n0, int k,
+GLM_INLINE void glm_dots_fp8(const act_t *const *x, const struct glm_dots_weight *w, int n0, int k,
                              int mr, int nr, float *out)
 {
     size_t blocks = (size_t)k / 128;
-    const uint8_t *codes = (const uint8_t *)w + (size_t)n0 * (size_t)k;
-    const char *plane = (const char *)w + glm_align64((size_t)n_rows * (size_t)k);
-    const float *scales = (const float *)(const void *)plane + (size_t)n0 * blocks;
+    const uint8_t *codes = w->codes8 + (size_t)n0 * (size_t)k;
+    const float *scales = w->scales32 + (size_t)n0 * blocks;
     glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX];
     GLM_UNROLL
     for (int m = 0; m < mr; m++) {
@@ -184,6 +224,182 @@ GLM_INLINE void glm_dots_fp8(const act_t *const *x, const void *w, int n_rows, i
         }
     }
     glm_dots_finish(acc, mr, nr, out);
+}
+
+/* ---- Many rows ---- */
+
+/* acc[m][n] += x[m][0..k) · w[n][0..k), lane by lane; w rows GLM_DOTS_K apart. */
+GLM_INLINE void glm_many_tile(const act_t *const *x, size_t at, const float *w, int k, int mr,
+                              int nr, glm_f32x16 (*acc)[4], int n0)
+{
+    glm_f32x16 s[GLM_MANY_M][GLM_TILE_MAX];
+    GLM_UNROLL
+    for (int m = 0; m < mr; m++) {
+        GLM_UNROLL
+        for (int n = 0; n < nr; n++)
+            s[m][n] = acc[m][n0 + n];
+    }
+    for (int i = 0; i < k; i += 16) {
+        glm_f32x16 v[GLM_TILE_MAX];
+        GLM_UNROLL
+        for (int n = 0; n < nr; n++)
+            v[n] = glm_load(w + (n0 + n) * GLM_DOTS_K + i);
+        GLM_UNROLL
+        for (int m = 0; m < mr; m++) {
+            glm_f32x16 a = glm_load_act(x[m] + at + i);
+            GLM_UNROLL
+            for (int n = 0; n < nr; n++)
+                s[m][n] = glm_fma(a, v[n], s[m][n]);
+        }
+    }
+    GLM_UNROLL
+    for (int m = 0; m < mr; m++) {
+        GLM_UNROLL
+        for (int n = 0; n < nr; n++)
+            acc[m][n0 + n] = s[m][n];
+    }
+}
+
+/* The same with codes in w: groups of `group` inputs whose sums take scale[n] and, when bias is
+ * given, sums of x that take bias[n]; rows of both GLM_DOTS_K / 64 apart. */
+GLM_INLINE void glm_many_quant(const act_t *const *x, size_t at, const float *w, int k, int group,
+                               const float *scale, const float *bias, int mr, int nr,
+                               glm_f32x16 (*acc)[4], int n0)
+{
+    for (int g = 0; g < k / group; g++) {
+        glm_f32x16 t[GLM_MANY_M_QUANT][GLM_TILE_MAX], xs[GLM_MANY_M_QUANT];
+        GLM_UNROLL
+        for (int j = 0; j < group / 16; j++) {
+            int i = g * group + j * 16;
+            glm_f32x16 v[GLM_TILE_MAX];
+            GLM_UNROLL
+            for (int n = 0; n < nr; n++)
+                v[n] = glm_load(w + (n0 + n) * GLM_DOTS_K + i);
+            GLM_UNROLL
+            for (int m = 0; m < mr; m++) {
+                glm_f32x16 a = glm_load_act(x[m] + at + i);
+                if (bias)
+                    xs[m] = j ? glm_add(xs[m], a) : a;
+                GLM_UNROLL
+                for (int n = 0; n < nr; n++)
+                    t[m][n] = j ? glm_fma(a, v[n], t[m][n]) : glm_mul(a, v[n]);
+            }
+        }
+        GLM_UNROLL
+        for (int n = 0; n < nr; n++) {
+            int of = (n0 + n) * (GLM_DOTS_K / 64) + g;
+            GLM_UNROLL
+            for (int m = 0; m < mr; m++) {
+                glm_f32x16 s = glm_fma(glm_splat(scale[of]), t[m][n], acc[m][n0 + n]);
+                acc[m][n0 + n] = bias ? glm_fma(glm_splat(bias[of]), xs[m], s) : s;
+            }
+        }
+    }
+}
+
+/* Inputs [k0, k0 + some) of four outputs as floats: weights, or codes beside their scales. */
+GLM_INLINE void glm_many_convert(enum glm_dots_form form, const struct glm_dots_weight *w, size_t k,
+                                 size_t k0, int some, float *out, float *scale, float *bias)
+{
+    for (size_t n = 0; n < 4; n++, out += GLM_DOTS_K) {
+        for (int i = 0; i < some; i += 64) {
+            size_t at = n * k + k0 + (size_t)i;
+            if (form == GLM_DOTS_BF16) {
+                for (int j = 0; j < 64 && i + j < some; j += 16)
+                    glm_store(out + i + j, glm_load_bf16(w->codes16 + at + (size_t)j));
+            } else if (form == GLM_DOTS_Q4) {
+                glm_u32x16 c = glm_load_u16(w->codes16 + at / 4);
+                GLM_UNROLL
+                for (int j = 0; j < 4; j++)
+                    glm_store(out + i + 16 * j, glm_nibble(c, j));
+                scale[n * (GLM_DOTS_K / 64) + (size_t)(i / 64)] = glm_bf16_f32(w->scales[at / 64]);
+                bias[n * (GLM_DOTS_K / 64) + (size_t)(i / 64)] = glm_bf16_f32(w->biases[at / 64]);
+            } else {
+                for (int j = 0; j < 64; j += 16)
+                    glm_store(out + i + j, glm_load_e4m3_256th(w->codes8 + at + (size_t)j));
+                scale[n * (GLM_DOTS_K / 64) + (size_t)(i / 128)] = w->scales32[at / 128] * 256.0f;
+            }
+        }
+    }
+}
+
+GLM_INLINE void glm_many_rows(enum glm_dots_form form, const act_t *const *x, int n_rows,
+                              const struct glm_dots_weight *w, int k, float *out)
+{
+    float v[4 * GLM_DOTS_K] __attribute__((aligned(64)));
+    float scale[4 * GLM_DOTS_K / 64], bias[4 * GLM_DOTS_K / 64];
+    glm_f32x16 acc[GLM_DOTS_ROWS][4];
+    const int tile = form == GLM_DOTS_BF16 ? GLM_MANY_M : GLM_MANY_M_QUANT;
+    const int group = form == GLM_DOTS_Q4 ? 64 : 128;
+    const float *biases = form == GLM_DOTS_Q4 ? bias : NULL;
+    for (int m = 0; m < n_rows; m++)
+        for (int n = 0; n < 4; n++)
+            acc[m][n] = glm_zero();
+    for (int k0 = 0; k0 < k; k0 += GLM_DOTS_K) {
+        int some = k - k0 < GLM_DOTS_K ? k - k0 : GLM_DOTS_K, m = 0;
+        size_t at = (size_t)k0;
+        glm_many_convert(form, w, (size_t)k, at, some, v, scale, bias);
+        for (; m + tile <= n_rows; m += tile)
+            for (int n = 0; n < 4; n += GLM_MANY_N) {
+                if (form == GLM_DOTS_BF16)
+                    glm_many_tile(x + m, at, v, some, GLM_MANY_M, GLM_MANY_N, acc + m, n);
+                else
+                    glm_many_quant(x + m, at, v, some, group, scale, biases, GLM_MANY_M_QUANT,
+                                   GLM_MANY_N, acc + m, n);
+            }
+        for (; m < n_rows; m++)
+            for (int n = 0; n < 4; n += GLM_MANY_N) {
+                if (form == GLM_DOTS_BF16)
+                    glm_many_tile(x + m, at, v, some, 1, GLM_MANY_N, acc + m, n);
+                else
+                    glm_many_quant(x + m, at, v, some, group, scale, biases, 1, GLM_MANY_N, acc + m,
+                                   n);
+            }
+    }
+    for (int m = 0; m < n_rows; m++)
+        glm_sum16_4(acc[m][0], acc[m][1], acc[m][2], acc[m][3], out + 4 * m);
+}
+
+/* ---- Rows, few or many ---- */
+
+GLM_INLINE void glm_dots_tile(enum glm_dots_form form, const act_t *const *x,
+                              const struct glm_dots_weight *w, int n, int k, int mr, int nr,
+                              float *out)
+{
+    if (form == GLM_DOTS_BF16)
+        glm_dots_bf16(x, w, n, k, mr, nr, out);
+    else if (form == GLM_DOTS_Q4)
+        glm_dots_q4(x, w, n, k, mr, nr, out);
+    else
+        glm_dots_fp8(x, w, n, k, mr, nr, out);
+}
+
+/* out[4 m + n] = x[m] · w[n0 + n] for n_rows <= GLM_DOTS_ROWS rows and nr <= 4 outputs of a weight
+ * of w_rows outputs and k inputs. form, w_rows and k are constants. */
+GLM_INLINE void glm_dots_rows(enum glm_dots_form form, const act_t *const *x, int n_rows,
+                              const void *weight, int w_rows, int64_t n0, int nr, int k, float *out)
+{
+    struct glm_dots_weight w =
+        glm_dots_weight_at(form, weight, (size_t)w_rows, (size_t)n0, (size_t)k);
+    int m = 0;
+    if (nr < 4) {
+        for (; m < n_rows; m++)
+            for (int n = 0; n < nr; n++)
+                glm_dots_tile(form, x + m, &w, n, k, 1, 1, out + 4 * m + n);
+        return;
+    }
+    if (n_rows >= GLM_DOTS_MANY) {
+        glm_many_rows(form, x, n_rows, &w, k, out);
+        return;
+    }
+    const bool quant = form != GLM_DOTS_BF16;
+    const int tm = quant ? GLM_TILE_M_QUANT : GLM_TILE_M,
+              tn = quant ? GLM_TILE_N_QUANT : GLM_TILE_N;
+    for (; tm > 1 && m + tm <= n_rows; m += tm)
+        for (int n = 0; n < 4; n += tn)
+            glm_dots_tile(form, x + m, &w, n, k, tm, tn, out + 4 * m + n);
+    for (; m < n_rows; m++)
+        glm_dots_tile(form, x + m, &w, 0, k, 1, 4, out + 4 * m);
 }
 
 #endif

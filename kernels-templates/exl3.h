@@ -17,7 +17,7 @@ enum {
     GLM_EXL3_BLOCK = 128,
     GLM_EXL3_TILE = 16,
     GLM_EXL3_STEP = 8 * 16 * GLM_BITS, /* u16 of 16 inputs x 128 outputs */
-    GLM_EXL3_ROWS = 32                 /* rows rotated at once */
+    GLM_EXL3_ROWS = 24                 /* rows rotated at once */
 };
 
 /* Bytes of one member. */
@@ -223,7 +223,7 @@ GLM_INLINE void glm_exl3_rotate_out(const float *z, const uint16_t *svh, glm_f32
 GLM_INLINE void glm_exl3_tile(const float *x, const float *w, float *const *z, int column, int k,
                               int mr, int nc)
 {
-    glm_f32x16 acc[4][8];
+    glm_f32x16 acc[6][8];
     GLM_UNROLL
     for (int m = 0; m < mr; m++) {
         GLM_UNROLL
@@ -253,7 +253,7 @@ GLM_INLINE void glm_exl3_tile(const float *x, const float *w, float *const *z, i
 
 /* Register tiles: rows x sixteens of columns. */
 #if GLM_NATIVE == 1
-enum { GLM_EXL3_TILE_M = 4, GLM_EXL3_TILE_N = 4, GLM_EXL3_ONE_N = 8 };
+enum { GLM_EXL3_TILE_M = 6, GLM_EXL3_TILE_N = 4, GLM_EXL3_ONE_N = 8 };
 #else
 enum { GLM_EXL3_TILE_M = 2, GLM_EXL3_TILE_N = 2, GLM_EXL3_ONE_N = 4 };
 #endif
@@ -265,6 +265,9 @@ GLM_INLINE void glm_exl3_multiply(const float *x, const float *w, float *const *
     for (; m + GLM_EXL3_TILE_M <= n_rows; m += GLM_EXL3_TILE_M)
         for (int c = 0; c < GLM_EXL3_BLOCK; c += 16 * GLM_EXL3_TILE_N)
             glm_exl3_tile(x + m * GLM_EXL3_BLOCK, w, z + m, c, k, GLM_EXL3_TILE_M, GLM_EXL3_TILE_N);
+    for (; m + 2 <= n_rows; m += 2)
+        for (int c = 0; c < GLM_EXL3_BLOCK; c += 16 * GLM_EXL3_TILE_N)
+            glm_exl3_tile(x + m * GLM_EXL3_BLOCK, w, z + m, c, k, 2, GLM_EXL3_TILE_N);
     for (; m < n_rows; m++)
         for (int c = 0; c < GLM_EXL3_BLOCK; c += 16 * GLM_EXL3_ONE_N)
             glm_exl3_tile(x + m * GLM_EXL3_BLOCK, w, z + m, c, k, 1, GLM_EXL3_ONE_N);

@@ -36,31 +36,22 @@ static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_
     }
 }
 #else
-GLM_INLINE void tile(const struct work *w, const int32_t *picks, const uint16_t *down, int n0,
-                     int mr, int nr, int tn)
-{
-    const act_t *h[GLM_TILE_MAX];
-    for (int m = 0; m < mr; m++)
-        h[m] = w->h + (size_t)picks[m] * GLM_I;
-    for (int n = n0; n < n0 + nr; n += tn) {
-        float y[4 * GLM_TILE_MAX];
-        glm_dots_bf16(h, down + (size_t)n * GLM_I, GLM_I, mr, tn, y);
-        for (int m = 0; m < mr; m++)
-            for (int j = 0; j < tn; j++)
-                w->z[(size_t)picks[m] * GLM_D + (size_t)(n + j)] = y[4 * m + j];
-    }
-}
-
 static void block_bf16(const struct work *w, const int32_t *picks, int n, int32_t expert, int block)
 {
-    const uint16_t *down = (const uint16_t *)(const void *)w->down + (size_t)expert * GLM_D * GLM_I;
+    int64_t row0 = (int64_t)expert * GLM_D;
     int end = block * BLOCK + BLOCK < GLM_D ? block * BLOCK + BLOCK : GLM_D;
-    for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
-        int m = 0;
-        for (; m + GLM_TILE_M <= n; m += GLM_TILE_M)
-            tile(w, picks + m, down, n0, GLM_TILE_M, 4, GLM_TILE_N);
-        for (; m < n; m++)
-            tile(w, picks + m, down, n0, 1, 4, 4);
+    for (int first = 0; first < n; first += GLM_DOTS_ROWS) {
+        int rows = n - first < GLM_DOTS_ROWS ? n - first : GLM_DOTS_ROWS;
+        const act_t *h[GLM_DOTS_ROWS];
+        for (int m = 0; m < rows; m++)
+            h[m] = w->h + (size_t)picks[first + m] * GLM_I;
+        for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
+            float out[4 * GLM_DOTS_ROWS];
+            glm_dots_rows(GLM_DOTS_BF16, h, rows, w->down, GLM_E * GLM_D, row0 + n0, 4, GLM_I, out);
+            for (int m = 0; m < rows; m++)
+                for (int j = 0; j < 4; j++)
+                    w->z[(size_t)picks[first + m] * GLM_D + (size_t)(n0 + j)] = out[4 * m + j];
+        }
     }
 }
 #endif

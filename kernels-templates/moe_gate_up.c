@@ -44,36 +44,26 @@ static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_
     }
 }
 #else
-GLM_INLINE void tile(const struct work *w, const int32_t *picks, const uint16_t *gate,
-                     const uint16_t *up, int n0, int mr, int nr, int tn)
-{
-    const act_t *x[GLM_TILE_MAX];
-    for (int m = 0; m < mr; m++)
-        x[m] = w->x + (size_t)(picks[m] / GLM_TOPK) * GLM_D;
-    for (int n = n0; n < n0 + nr; n += tn) {
-        float g[4 * GLM_TILE_MAX], u[4 * GLM_TILE_MAX];
-        glm_dots_bf16(x, gate + (size_t)n * GLM_D, GLM_D, mr, tn, g);
-        glm_dots_bf16(x, up + (size_t)n * GLM_D, GLM_D, mr, tn, u);
-        for (int m = 0; m < mr; m++)
-            for (int j = 0; j < tn; j++)
-                w->h[(size_t)picks[m] * GLM_I + (size_t)(n + j)] =
-                    glm_f32_act(glm_swiglu(g[4 * m + j], u[4 * m + j], GLM_LIMIT));
-    }
-}
-
 static void block_bf16(const struct work *w, const int32_t *picks, int n, int32_t expert, int block)
 {
-    const uint16_t *gate = (const uint16_t *)(const void *)w->gate;
-    const uint16_t *up = (const uint16_t *)(const void *)w->up;
-    gate += (size_t)expert * GLM_I * GLM_D;
-    up += (size_t)expert * GLM_I * GLM_D;
+    int64_t row0 = (int64_t)expert * GLM_I;
     int end = block * BLOCK + BLOCK < GLM_I ? block * BLOCK + BLOCK : GLM_I;
-    for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
-        int m = 0;
-        for (; m + GLM_TILE_M <= n; m += GLM_TILE_M)
-            tile(w, picks + m, gate, up, n0, GLM_TILE_M, 4, GLM_TILE_N);
-        for (; m < n; m++)
-            tile(w, picks + m, gate, up, n0, 1, 4, 4);
+    for (int first = 0; first < n; first += GLM_DOTS_ROWS) {
+        int rows = n - first < GLM_DOTS_ROWS ? n - first : GLM_DOTS_ROWS;
+        const act_t *x[GLM_DOTS_ROWS];
+        for (int m = 0; m < rows; m++)
+            x[m] = w->x + (size_t)(picks[first + m] / GLM_TOPK) * GLM_D;
+        for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
+            float out[2][4 * GLM_DOTS_ROWS];
+            const char *matrix[2] = {w->gate, w->up};
+            for (int i = 0; i < 2; i++)
+                glm_dots_rows(GLM_DOTS_BF16, x, rows, matrix[i], GLM_E * GLM_I, row0 + n0, 4, GLM_D,
+                              out[i]);
+            for (int m = 0; m < rows; m++)
+                for (int j = 0; j < 4; j++)
+                    w->h[(size_t)picks[first + m] * GLM_I + (size_t)(n0 + j)] =
+                        glm_f32_act(glm_swiglu(out[0][4 * m + j], out[1][4 * m + j], GLM_LIMIT));
+        }
     }
 }
 #endif

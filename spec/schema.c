@@ -317,6 +317,8 @@ static size_t count_words(const char *const *words)
 static void refuse(struct walk *w, struct yaml_node *node, const char *id, const char *hint,
                    const char *message)
 {
+    if (node == NULL)
+        GLM_BUG("a default in the field table is not a value of its field");
     node->bad = true;
     diag_add(w->diags, DIAG_ERROR, node->at, id, hint, "%s", message);
 }
@@ -334,9 +336,10 @@ static bool read_count(struct walk *w, const struct field *f, struct yaml_node *
 {
     uint64_t value;
     char message[400];
-    if ((node != NULL && node->quoted) || !parse_count(text, &value)) {
+    bool quoted = node != NULL && node->quoted;
+    if (quoted || !parse_count(text, &value)) {
         snprintf(message, sizeof message, "%s must be an integer, found '%.60s'", who, text);
-        refuse(w, node, "spec.not-an-integer", node->quoted ? "remove the quotes" : NULL, message);
+        refuse(w, node, "spec.not-an-integer", quoted ? "remove the quotes" : NULL, message);
         return false;
     }
     if (f->max > 0 && (value < f->min || value > f->max)) {
@@ -397,10 +400,11 @@ static bool read_bool(struct walk *w, const struct field *f, struct yaml_node *n
                       const char *text, const char *who)
 {
     bool value = strcmp(text, "true") == 0;
-    if ((node != NULL && node->quoted) || (!value && strcmp(text, "false") != 0)) {
+    bool quoted = node != NULL && node->quoted;
+    if (quoted || (!value && strcmp(text, "false") != 0)) {
         char message[400];
         snprintf(message, sizeof message, "%s must be true or false, found '%.60s'", who, text);
-        refuse(w, node, "spec.not-a-boolean", node->quoted ? "remove the quotes" : NULL, message);
+        refuse(w, node, "spec.not-a-boolean", quoted ? "remove the quotes" : NULL, message);
         return false;
     }
     bool *out = place(w, f);
