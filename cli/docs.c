@@ -47,7 +47,8 @@ static void man_sentence(const char *text, struct buf *out)
             column++;
         }
         man_word(p, len, column == 0, out);
-        column = len > 0 && p[len - 1] == '.' ? TEXT_COLUMNS : column + len; /* new sentence, line */
+        column =
+            len > 0 && p[len - 1] == '.' ? TEXT_COLUMNS : column + len; /* new sentence, line */
         p += len + strspn(p + len, " \n");
     }
     if (!out->failed && out->len > start) {

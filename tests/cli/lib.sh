@@ -15,10 +15,15 @@ glmctl() {
     "$GLM_BUILD/glmctl" "$@"
 }
 
-# Every head whose lock file names a living glmd of ours.
+# Ended, whether or not somebody has waited for it.
+is_gone() {
+    ! grep -q '^[0-9]* (.*) [^ZX]' "/proc/$1/stat" 2>/dev/null
+}
+
+# Every head whose lock file names a living glmd.
 heads() {
     cat "$GLM_STATE_DIR"/*/*/lock 2>/dev/null | while read -r pid; do
-        if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = glmd ]; then
+        if [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = glmd ] && ! is_gone "$pid"; then
             echo "$pid"
         fi
     done
@@ -90,10 +95,6 @@ wait_for() {
         [ $SECONDS -lt "$until" ] || die "waited too long for $what"
         sleep 0.05
     done
-}
-
-is_gone() {
-    ! kill -0 "$1" 2>/dev/null
 }
 
 # ask URL: a completion; prints its HTTP status, body in $work/answer.

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 glmctl explain lanes.formats.kv
 glmctl explain 'lanes[].window'

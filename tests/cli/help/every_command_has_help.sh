@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 sed -n '/^commands:/,/^$/p' < <(glmctl --help) | sed -n 's/^  \([a-z]*\( [a-z]*\)\?\)  .*/\1/p' >"$work/commands"
 [ "$(wc -l <"$work/commands")" -ge 10 ] || die "only $(wc -l <"$work/commands") commands"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 spec=clusters/demo/demo.yaml
 run 0 glmctl kernels dump "$spec"

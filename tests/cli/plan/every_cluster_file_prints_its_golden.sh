@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # What `glmctl plan` prints of every lane in clusters/ is the golden plan, and changes after it.
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 n=0
 for golden in tests/golden/clusters/*/plan.txt; do

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 demo_spec "$work/demo.yaml"
 run 0 glmctl plan "$work/demo.yaml" --lane tp2 --out "$work/tp2.plan"
@@ -12,7 +13,7 @@ run 1 glmctl plan "$work/tp2.plan" --lane tp1
 says "$err" "is a plan of lane 'tp2', asked for lane 'tp1'"
 
 # One digit of a plan, of the launch document, of the spec's text; and its end cut off.
-for edit in 's/"streams": 8,/"streams": 7,/' 's/"threads": *[0-9]*/"threads": 63/' 's/window: 8192/window: 4096/'; do
+for edit in 's/"limits": \{"streams":8,/"limits": {"streams":7,/' 's/"threads": *[0-9]*/"threads": 63/' 's/window: 8192/window: 4096/'; do
     sed -E "$edit" "$work/tp2.plan" >"$work/changed.plan"
     ! cmp -s "$work/tp2.plan" "$work/changed.plan" || die "'$edit' changed nothing"
     run 1 glmctl apply "$work/changed.plan" --yes

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
 export GLM_STATE_DIR=$work/none GLM_CACHE_DIR=$work/cache
 run 0 glmctl plan clusters/demo/demo.yaml
