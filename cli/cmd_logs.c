@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct logs_options {
@@ -35,6 +36,14 @@ struct reader {
     size_t size;
 };
 
+/* An apply begins new files and keeps the old ones under another name. */
+static bool was_turned(FILE *f, const char *path)
+{
+    struct stat open_one, named;
+    return fstat(fileno(f), &open_one) == 0 && stat(path, &named) == 0 &&
+           (open_one.st_ino != named.st_ino || open_one.st_dev != named.st_dev);
+}
+
 static void open_files(struct reader *r, bool at_start)
 {
     const int64_t lines = r->options->lines > 0 ? r->options->lines : DEFAULT_LINES;
@@ -42,6 +51,10 @@ static void open_files(struct reader *r, bool at_start)
     for (uint32_t rank = r->first; rank < r->end; rank++) {
         buf_clear(&path);
         buf_printf(&path, "%s/logs/rank%u.log", r->folder, rank);
+        if (r->files[rank] != NULL && was_turned(r->files[rank], buf_text(&path))) {
+            fclose(r->files[rank]);
+            r->files[rank] = NULL;
+        }
         if (r->files[rank] != NULL || (r->files[rank] = fopen(buf_text(&path), "re")) == NULL)
             continue;
         if (!at_start)
@@ -119,7 +132,7 @@ static int print_logs(struct reader *r, const struct target *t)
         copy_lines(r, rank, r->options->follow);
     while (fflush(stdout) == 0 && r->options->follow) {
         usleep(FOLLOW_US);
-        open_files(r, true); /* a rank that starts late */
+        open_files(r, true); /* a rank that starts late, a lane that starts anew */
         for (uint32_t rank = r->first; rank < r->end; rank++)
             copy_lines(r, rank, true);
     }

@@ -73,7 +73,7 @@ says_not() {
 
 # json FILE EXPRESSION: prints a Python expression of the document d.
 json() {
-    python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
+    python3 -IS -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
 }
 
 # demo_spec FILE [SED]...: clusters/demo/demo.yaml with its checkpoint and any free ports.

@@ -6,6 +6,9 @@ demo_spec "$work/demo.yaml"
 spec=$work/demo.yaml
 run 0 glmctl apply "$spec" --yes
 pid=$(heads)
+# What another lane and its nodes are does not matter.
+demo_spec "$spec" '/name: tp2/,/formats/s/window: 8192/window: 4096/' 's/name: cpu3, /&threads: 1, /'
+run 0 glmctl plan "$spec" --detailed-exitcode
 demo_spec "$spec" 's/served_name: pico/served_name: small/' '/name: tp1/,/formats/s/thinking/thinking/' \
     '0,/streams: 8/s//streams: 8\n    thinking: false/'
 run 2 glmctl plan "$spec" --detailed-exitcode

@@ -37,5 +37,7 @@ sleep 0.5
 says_not "$work/follow" half
 echo ' and half' >>"$GLM_STATE_DIR/demo/tp1/logs/rank0.log"
 wait_for 5 'the whole line' grep -q '^rank 0 | half and half$' "$work/follow"
+run 0 glmctl restart "$spec" --yes
+wait_for 5 'the lines of the new head' grep -q "live url=$(tail -n 1 "$out")" "$work/follow"
 kill "$follower"
 run 0 glmctl stop "$spec" --yes
