@@ -38,6 +38,7 @@ TEST_C    := $(wildcard tests/unit/test_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 FUZZ_C    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_C   := $(wildcard bench/bench_*.c)
+MEASURE_C := $(filter-out $(BENCH_C),$(wildcard bench/*.c))
 TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.json kernels-templates/*.h))
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -68,6 +69,7 @@ $(BUILD)/libcodegen.a: $(call objects,$(CODEGEN_C)) $(BUILD)/templates.o
 $(BUILD)/libruntime.a: $(call objects,$(RUNTIME_C))
 $(BUILD)/libcli.a: $(call objects,$(CLI_C))
 $(BUILD)/libsupport.a: $(call objects,$(SUPPORT_C))
+$(BUILD)/libmeasure.a: $(call objects,$(MEASURE_C))
 $(BUILD)/lib%.a:
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $^
@@ -87,12 +89,16 @@ tests: $(TESTS)
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+
+# Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
+$(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o \
+    $(BUILD)/tests/fake/http_world.o
 
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_C))
-$(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libsupport.a $(LIBRARIES)
+$(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmeasure.a $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -lcmocka -o $@
 
 # Replays the corpus without libFuzzer; `make fuzz` builds the same file with it.
 REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C))
@@ -140,7 +146,7 @@ bench: $(BENCHES) all ## run the benchmarks
 lint: ## folder direction, forbidden words, shell scripts, man pages
 	$(Q)tests/lint
 
-FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
+FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fake/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
 format: ## clang-format every source in place
 	$(Q)clang-format -i $(FORMATTED)
 format-check:
