@@ -26,8 +26,8 @@ int main(int argc, char **argv)
     uint32_t n_reply = number(argc, argv, 3, 64), n_runs = number(argc, argv, 4, 3),
              first_run = number(argc, argv, 5, 1), world = number(argc, argv, 7, 1);
     uint32_t threads = number(argc, argv, 6, world > glm_cores() ? 1 : glm_cores() / world);
-    struct pico *p = pico_open(&(struct pico_options){
-        .checkpoint = checkpoint, .n_threads = threads, .world = world});
+    struct pico *p = pico_open(
+        &(struct pico_options){.checkpoint = checkpoint, .n_threads = threads, .world = world});
     const char *experts = pico_checkpoint(p)->experts_exl3 ? "exl3" : "bf16";
     double *steps = calloc(n_reply, sizeof *steps);
     int32_t *tokens = calloc(n_reply, sizeof *tokens);

@@ -47,7 +47,8 @@ const float *kda_state(const struct kda_run *r, size_t stream);
 const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t position);
 /* State and ring rows that matter of two runs, and their outputs below n_context, are the same. */
 void kda_same(const struct kda_run *a, const struct kda_run *b, size_t stream, const char *what);
-/* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle. */
+/* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle.
+ */
 double kda_out_distance(const struct kda_run *r, size_t stream);
 double kda_state_distance(const struct kda_run *r, size_t stream);
 
