@@ -320,7 +320,8 @@ static void completions_equal_the_golden_replies(void **state)
     uint32_t n;
     struct golden_case *cases = margin_cases(g, &n);
     for (uint32_t i = 0; i < n; i++) {
-        for (int form = 0; form < (pico_slow() ? 1 : 4); form++) {
+        const int n_forms = pico_slow() || cases[i].n_ids > 400 ? 1 : 4;
+        for (int form = 0; form < n_forms; form++) {
             struct ask a = {.serving = *state,
                             .path = "/v1/completions",
                             .json = golden_body(&cases[i], form % 2 == 0, form / 2 == 1),
