@@ -484,7 +484,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return x->route->handle(x);
 }
 
-/* One line a request (reference/serving.md 5.3); never what was asked or answered. A path that is
+/* One line a request (docs/api.md); never what was asked or answered. A path that is
  * no route's is the client's text and stays out. */
 static void log_request(const struct http_exchange *x)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP server of rank 0: routes, framing, keys, error objects (reference/serving.md 1 and 2).
+/* The HTTP server of rank 0: routes, framing, keys, error objects (docs/api.md).
  * It opens its port before the lane is live and answers 503 until a lane is attached, so that a
  * port that is taken is found before any weight is read and a restart keeps the address.
  * Bound to the launch document's address only. */

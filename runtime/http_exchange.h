@@ -12,7 +12,7 @@
 
 struct generation; /* http_generation.c: a reply being made for an exchange */
 
-/* One row of the error table (reference/serving.md 2.1). Texts are borrowed: a message that is made
+/* One row of the error table (docs/api.md). Texts are borrowed: a message that is made
  * lives in the exchange's arena. */
 struct http_error {
     unsigned status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A completion from request body to last byte: fields, prompt ids, the scheduler's request, and the
- * reply as one JSON object or as server-sent events (reference/serving.md 1.1 to 1.5, 1.8). The two
+ * reply as one JSON object or as server-sent events (docs/api.md). The two
  * routes differ in how a prompt becomes ids and in the shape of a piece of reply. */
 #include "runtime/clock.h"
 #include "runtime/http_exchange.h"
@@ -408,7 +408,7 @@ static void on_notify(void *context)
 }
 
 /* Default seed: the first 8 bytes, little endian, of SHA-256 over the ids joined by commas, "|" and
- * salt 0, masked to 63 bits (reference/drafters.md 4), so that the same request has the same reply.
+ * salt 0, masked to 63 bits, so that the same request has the same reply.
  */
 static uint64_t prompt_seed(const struct glm_ids *ids)
 {
@@ -538,7 +538,7 @@ static struct generation *new_generation(struct http_exchange *x, enum http_rout
 }
 
 /* The reply starts inside the think block when the last think tag after the last assistant token
- * opens one (reference/serving.md 4.2); decided on ids. */
+ * opens one; decided on ids. */
 static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_ids *ids)
 {
     const int32_t open = glm_tokenizer_added(t, "<think>"),

@@ -133,7 +133,7 @@ static void read_whole(struct reply *r, const char *text)
     cJSON_Delete(body);
 }
 
-/* One event; checks the order of reference/serving.md 1.3. */
+/* One event; checks the order of docs/api.md. */
 static void read_event(struct reply *r, const char *data, bool chat)
 {
     assert_false(r->done);
