@@ -27,7 +27,7 @@ static enum presence look(const char *dir, struct glm_head_file *head, struct gl
     for (;;) {
         long pid = 0;
         bool locked = glm_state_locked(dir, "lock", &pid);
-        struct glm_error none = { 0 };
+        struct glm_error none = {0};
         enum glm_status status = glm_head_file_read(dir, head, &none);
         if (status == GLM_OK)
             return locked ? ALIVE : DEAD;
@@ -79,8 +79,10 @@ static enum glm_status ask_status(struct glm_conn *conn, struct buf *json, struc
 static void write_dead(const struct glm_head_file *head, const char *error, struct buf *json)
 {
     buf_clear(json);
-    buf_printf(json, "{\"format_version\": 1, \"state\": \"failed\", \"pid\": %ld, \"url\": \"\", "
-                     "\"set_digest\": ", head->pid);
+    buf_printf(json,
+               "{\"format_version\": 1, \"state\": \"failed\", \"pid\": %ld, \"url\": \"\", "
+               "\"set_digest\": ",
+               head->pid);
     buf_json_string(json, head->set_digest, strlen(head->set_digest));
     buf_printf(json, ", \"epoch\": %llu, \"uptime_s\": 0, \"restarts\": %llu, \"error\": ",
                (unsigned long long)head->epoch,
@@ -91,9 +93,9 @@ static void write_dead(const struct glm_head_file *head, const char *error, stru
 
 enum glm_status glm_client_status(const char *dir, struct buf *json, struct glm_error *err)
 {
-    struct glm_head_file head = { 0 };
-    struct glm_conn conn = { 0 };
-    struct glm_error found = { 0 };
+    struct glm_head_file head = {0};
+    struct glm_conn conn = {0};
+    struct glm_error found = {0};
     enum glm_status status = GLM_OK;
     buf_clear(json);
     switch (look(dir, &head, err)) {
@@ -124,9 +126,9 @@ enum glm_status glm_client_status(const char *dir, struct buf *json, struct glm_
 
 enum glm_status glm_client_stop(const char *dir, uint32_t deadline_ms, struct glm_error *err)
 {
-    struct glm_head_file head = { 0 };
-    struct glm_conn conn = { 0 };
-    struct glm_error asked = { 0 };
+    struct glm_head_file head = {0};
+    struct glm_conn conn = {0};
+    struct glm_error asked = {0};
     uint64_t until = glm_now_ms() + deadline_ms;
     long pid = 0;
     switch (look(dir, &head, err)) {

@@ -13,10 +13,10 @@
 #include <string.h>
 
 enum {
-    WAIT_US = 100000,    /* longest sleep before abort and deadline are looked at */
-    PART_FLOATS = 16,    /* owners' parts begin at multiples of this */
+    WAIT_US = 100000,        /* longest sleep before abort and deadline are looked at */
+    PART_FLOATS = 16,        /* owners' parts begin at multiples of this */
     LIST_MAGIC = 0x4C6D6C47, /* "GlmL" */
-    LIST_INLINE = 4096,  /* lists up to this travel with their header in one message */
+    LIST_INLINE = 4096,      /* lists up to this travel with their header in one message */
 };
 
 enum phase { IDLE, GATHERING, SCATTERING, SHARING };
@@ -96,9 +96,9 @@ enum glm_status glm_collective_new(uint32_t rank, uint32_t world, struct glm_lin
     if (c == NULL) {
         for (uint32_t i = 0; links != NULL && i < world && i < GLM_LINK_MAX_WORLD; i++)
             glm_link_free(links[i]);
-        return status != GLM_OK ? status
-                                : glm_fail(err, GLM_ENOMEM, "cannot join rank %u: out of memory",
-                                           rank);
+        return status != GLM_OK
+                   ? status
+                   : glm_fail(err, GLM_ENOMEM, "cannot join rank %u: out of memory", rank);
     }
     c->rank = rank;
     c->world = world;
@@ -154,8 +154,8 @@ enum glm_status glm_collective_prepare(struct glm_collective *c, enum glm_collec
     struct glm_collective_step *s = calloc(1, sizeof *s);
     if (s == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot prepare an exchange: out of memory");
-    *s = (struct glm_collective_step){ .next = c->steps, .c = c, .kind = kind, .from = from,
-                                       .to = to, .max_bytes = max_bytes };
+    *s = (struct glm_collective_step){
+        .next = c->steps, .c = c, .kind = kind, .from = from, .to = to, .max_bytes = max_bytes};
     c->steps = s;
     for (uint32_t i = 0; i < c->world; i++) {
         struct glm_link *l = c->links[i];
@@ -177,7 +177,8 @@ static enum glm_status fail_lost(const struct glm_collective *c, struct glm_erro
     if (c->lost_rank < c->world)
         return glm_fail(err, GLM_EPEER, "rank %u lost rank %u in exchange %llu", c->rank,
                         c->lost_rank, (unsigned long long)c->sequence);
-    return glm_fail(err, GLM_EPEER, "rank %u ended exchange %llu: the set is ending", c->rank,
+    return glm_fail(err, GLM_EPEER,
+                    "rank %u gave up exchange %llu: a rank was lost and the set ends", c->rank,
                     (unsigned long long)c->sequence);
 }
 
@@ -286,7 +287,7 @@ static void add_in_rank_order(const struct glm_collective *c, const uint8_t *own
     enum { BLOCK = 64 };
     for (size_t at = 0; at < bytes; at += BLOCK * sizeof(float)) {
         size_t len = min_size(BLOCK * sizeof(float), bytes - at);
-        float sum[BLOCK] = { 0 }, next[BLOCK] = { 0 };
+        float sum[BLOCK] = {0}, next[BLOCK] = {0};
         memcpy(sum, (c->rank == 0 ? own : c->partials) + at, len);
         for (uint32_t r = 1; r < c->world; r++) {
             memcpy(next, (r == c->rank ? own : c->partials + r * stride) + at, len);
@@ -418,13 +419,13 @@ static enum glm_status drain(struct glm_collective *c, struct glm_error *err)
 static enum glm_status send_list(struct glm_collective *c, const void *bytes, size_t len,
                                  struct glm_error *err)
 {
-    c->list.header = (struct list_header){ .magic = LIST_MAGIC, .len = (uint32_t)len,
-                                           .sequence = c->sequence };
+    c->list.header =
+        (struct list_header){.magic = LIST_MAGIC, .len = (uint32_t)len, .sequence = c->sequence};
     bool whole = len <= LIST_INLINE;
     if (whole && len > 0)
         memcpy(c->list.bytes, bytes, len);
-    const void *parts[2] = { &c->list, bytes };
-    size_t lens[2] = { sizeof c->list.header + (whole ? len : 0), whole ? 0 : len };
+    const void *parts[2] = {&c->list, bytes};
+    size_t lens[2] = {sizeof c->list.header + (whole ? len : 0), whole ? 0 : len};
     for (int part = 0; part < 2 && lens[part] > 0; part++) {
         for (uint32_t i = 0; i < c->world; i++)
             if (c->links[i] != NULL)
@@ -439,7 +440,7 @@ static enum glm_status send_list(struct glm_collective *c, const void *bytes, si
 static enum glm_status receive_list(struct glm_collective *c, void *bytes, size_t max, size_t *len,
                                     struct glm_error *err)
 {
-    struct list_header h = { 0 };
+    struct list_header h = {0};
     post(c, 0, bytes, 0, &h, sizeof h);
     enum glm_status status = drain(c, err);
     if (status != GLM_OK)
@@ -448,9 +449,9 @@ static enum glm_status receive_list(struct glm_collective *c, void *bytes, size_
         lose(c, 0, NULL);
         return glm_fail(err, GLM_EPEER,
                         "rank %u is out of step with rank 0: its list is number %llu of %u bytes, "
-                        "this rank expects number %llu of at most %zu bytes", c->rank,
-                        (unsigned long long)h.sequence, h.len, (unsigned long long)c->sequence,
-                        max);
+                        "this rank expects number %llu of at most %zu bytes",
+                        c->rank, (unsigned long long)h.sequence, h.len,
+                        (unsigned long long)c->sequence, max);
     }
     if (h.len > 0) {
         post(c, 0, bytes, 0, bytes, h.len);
@@ -470,8 +471,7 @@ enum glm_status glm_collective_broadcast(struct glm_collective *c, void *bytes, 
     if (c->running != NULL)
         return GLM_EAGAIN;
     if (c->rank == 0 && (*len > max || *len > UINT32_MAX))
-        return glm_fail(err, GLM_EINVAL, "cannot send a list of %zu bytes: at most %zu", *len,
-                        max);
+        return glm_fail(err, GLM_EINVAL, "cannot send a list of %zu bytes: at most %zu", *len, max);
     c->sequence++;
     c->asked_ns = 0;
     if (c->rank == 0)

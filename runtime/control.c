@@ -36,8 +36,8 @@ const char *glm_control_type_text(enum glm_control_type type)
     return i < GLM_CONTROL_N_TYPES ? type_texts[i] : "unknown";
 }
 
-size_t glm_control_encode(const struct glm_control_frame *f, const uint8_t secret[32],
-                          uint8_t *out, size_t capacity)
+size_t glm_control_encode(const struct glm_control_frame *f, const uint8_t secret[32], uint8_t *out,
+                          size_t capacity)
 {
     size_t signed_bytes = GLM_CONTROL_HEADER_BYTES + (size_t)f->len;
     if (f->len > GLM_CONTROL_MAX_PAYLOAD || capacity < signed_bytes + GLM_CONTROL_MAC_BYTES)
@@ -72,8 +72,8 @@ enum glm_status glm_control_decode(const uint8_t *bytes, size_t len, const uint8
         return glm_fail(err, GLM_EINVAL, "bad frame: version is %u, not %u", (unsigned)version,
                         GLM_CONTROL_VERSION);
     if (type >= GLM_CONTROL_N_TYPES)
-        return glm_fail(err, GLM_EINVAL, "bad frame: type is %u, known are 0 to %u",
-                        (unsigned)type, GLM_CONTROL_N_TYPES - 1);
+        return glm_fail(err, GLM_EINVAL, "bad frame: type is %u, known are 0 to %u", (unsigned)type,
+                        GLM_CONTROL_N_TYPES - 1);
     if (length > GLM_CONTROL_MAX_PAYLOAD)
         return glm_fail(err, GLM_EINVAL, "bad frame: payload of %u bytes, at most %u",
                         (unsigned)length, GLM_CONTROL_MAX_PAYLOAD);
@@ -88,11 +88,11 @@ enum glm_status glm_control_decode(const uint8_t *bytes, size_t len, const uint8
     if (sequence <= last_sequence)
         return glm_fail(err, GLM_EINVAL, "bad frame: sequence %llu was used, the last was %llu",
                         (unsigned long long)sequence, (unsigned long long)last_sequence);
-    *f = (struct glm_control_frame){ .type = (enum glm_control_type)type,
-                                     .epoch = get(bytes + AT_EPOCH, 8),
-                                     .sequence = sequence,
-                                     .payload = bytes + GLM_CONTROL_HEADER_BYTES,
-                                     .len = (uint32_t)length };
+    *f = (struct glm_control_frame){.type = (enum glm_control_type)type,
+                                    .epoch = get(bytes + AT_EPOCH, 8),
+                                    .sequence = sequence,
+                                    .payload = bytes + GLM_CONTROL_HEADER_BYTES,
+                                    .len = (uint32_t)length};
     *used = signed_bytes + GLM_CONTROL_MAC_BYTES;
     return GLM_OK;
 }

@@ -16,13 +16,15 @@
 #include <cjson/cJSON.h>
 #include <openssl/crypto.h>
 
-enum { READ_BYTES = 16 * 1024,
-       MAX_FRAME = GLM_CONTROL_HEADER_BYTES + GLM_CONTROL_MAX_PAYLOAD + GLM_CONTROL_MAC_BYTES };
+enum {
+    READ_BYTES = 16 * 1024,
+    MAX_FRAME = GLM_CONTROL_HEADER_BYTES + GLM_CONTROL_MAX_PAYLOAD + GLM_CONTROL_MAC_BYTES
+};
 
 enum glm_status glm_conn_init(struct glm_conn *c, int fd, bool is_head, const uint8_t secret[32],
                               struct glm_error *err)
 {
-    *c = (struct glm_conn){ .open = true, .fd = fd, .is_head = is_head, .heard_ms = glm_now_ms() };
+    *c = (struct glm_conn){.open = true, .fd = fd, .is_head = is_head, .heard_ms = glm_now_ms()};
     memcpy(c->secret, secret, sizeof c->secret);
     uint8_t random[GLM_CONN_NONCE_CHARS / 2];
     enum glm_status status = glm_secret_random(random, sizeof random, err);
@@ -51,13 +53,13 @@ void glm_conn_release(struct glm_conn *c)
 /* Both sides know both nonces: from here on each direction has its own key. */
 static enum glm_status make_keys(struct glm_conn *c, struct glm_error *err)
 {
-    static const char *const directions[2] = { "head>peer", "peer>head" };
+    static const char *const directions[2] = {"head>peer", "peer>head"};
     uint8_t keys[2][GLM_MAC_BYTES];
     for (int i = 0; i < 2; i++) {
         char text[128];
-        int n = snprintf(text, sizeof text, "control %s %s %s", directions[i],
-                         c->is_head ? c->nonce : c->peer_nonce,
-                         c->is_head ? c->peer_nonce : c->nonce);
+        int n =
+            snprintf(text, sizeof text, "control %s %s %s", directions[i],
+                     c->is_head ? c->nonce : c->peer_nonce, c->is_head ? c->peer_nonce : c->nonce);
         if (!glm_secret_mac(c->secret, text, (size_t)n, keys[i]))
             return glm_fail(err, GLM_ENOMEM, "cannot make a connection's keys: out of memory");
     }
@@ -164,8 +166,8 @@ enum glm_status glm_conn_next(struct glm_conn *c, struct glm_control_frame *f,
         return c->eof ? GLM_EPEER : GLM_EAGAIN;
     const uint8_t *bytes = (const uint8_t *)c->in.data;
     size_t used = 0;
-    if (!c->keyed && c->in.len > GLM_CONTROL_HEADER_BYTES + GLM_CONN_MAX_HELLO +
-                                     GLM_CONTROL_MAC_BYTES)
+    if (!c->keyed &&
+        c->in.len > GLM_CONTROL_HEADER_BYTES + GLM_CONN_MAX_HELLO + GLM_CONTROL_MAC_BYTES)
         return glm_fail(err, GLM_EINVAL, "bad hello: more than %d bytes", GLM_CONN_MAX_HELLO);
     enum glm_status status = glm_control_decode(bytes, c->in.len, c->keyed ? c->key_in : c->secret,
                                                 c->sequence_in, f, &used, err);
@@ -192,13 +194,14 @@ enum glm_status glm_conn_send(struct glm_conn *c, enum glm_control_type type, co
     if (c->eof)
         return glm_fail(err, GLM_EPEER, "the control connection is gone: cannot send '%s'",
                         glm_control_type_text(type));
-    struct glm_control_frame f = { .type = type, .epoch = c->epoch,
-                                   .sequence = c->sequence_out + 1,
-                                   .payload = (const uint8_t *)json,
-                                   .len = json == NULL ? 0 : (uint32_t)strlen(json) };
+    struct glm_control_frame f = {.type = type,
+                                  .epoch = c->epoch,
+                                  .sequence = c->sequence_out + 1,
+                                  .payload = (const uint8_t *)json,
+                                  .len = json == NULL ? 0 : (uint32_t)strlen(json)};
     size_t need = GLM_CONTROL_HEADER_BYTES + (size_t)f.len + GLM_CONTROL_MAC_BYTES;
-    struct buf frame = { 0 };
-    static const uint8_t zeros[256] = { 0 };
+    struct buf frame = {0};
+    static const uint8_t zeros[256] = {0};
     for (size_t left = need; left > 0;) {
         size_t n = left < sizeof zeros ? left : sizeof zeros;
         buf_add(&frame, zeros, n);
@@ -222,7 +225,7 @@ enum glm_status glm_conn_send(struct glm_conn *c, enum glm_control_type type, co
 
 enum glm_status glm_conn_hello(struct glm_conn *c, const char *fields, struct glm_error *err)
 {
-    struct buf hello = { 0 };
+    struct buf hello = {0};
     buf_printf(&hello, "{\"nonce\":\"%s\",\"answer\":", c->nonce);
     buf_json_string(&hello, c->peer_nonce, strlen(c->peer_nonce));
     buf_printf(&hello, ",%s}", fields);
@@ -236,21 +239,21 @@ enum glm_status glm_conn_hello(struct glm_conn *c, const char *fields, struct gl
 enum glm_status glm_conn_receive(struct glm_conn *c, uint64_t deadline_ms,
                                  struct glm_control_frame *f, struct glm_error *err)
 {
-    struct glm_error pumped = { 0 };
+    struct glm_error pumped = {0};
     for (bool last = false;;) {
         enum glm_status status = glm_conn_next(c, f, err);
         if (status == GLM_EPEER)
-            return glm_fail(err, GLM_EPEER, "%s", pumped.status != GLM_OK
-                                                      ? pumped.message
-                                                      : "the control connection is gone");
+            return glm_fail(err, GLM_EPEER, "%s",
+                            pumped.status != GLM_OK ? pumped.message
+                                                    : "the control connection is gone");
         if (status != GLM_EAGAIN)
             return status;
         if (last)
             return GLM_EAGAIN;
         int left_ms = glm_ms_until(deadline_ms);
         last = left_ms == 0; /* what has come already is looked at once */
-        struct pollfd p = { .fd = c->fd, .events = glm_conn_events(c) };
-        (void)poll(&p, 1, left_ms); /* an interrupted wait looks again */
+        struct pollfd p = {.fd = c->fd, .events = glm_conn_events(c)};
+        (void)poll(&p, 1, left_ms);      /* an interrupted wait looks again */
         (void)glm_conn_pump(c, &pumped); /* next says what it means */
     }
 }
@@ -261,7 +264,7 @@ void glm_conn_flush(struct glm_conn *c, uint64_t deadline_ms)
         int left_ms = glm_ms_until(deadline_ms);
         if (left_ms == 0)
             return;
-        struct pollfd p = { .fd = c->fd, .events = POLLOUT };
+        struct pollfd p = {.fd = c->fd, .events = POLLOUT};
         (void)poll(&p, 1, left_ms);
     }
 }
@@ -273,7 +276,7 @@ enum glm_status glm_conn_open(struct glm_conn *c, const char *address, const uin
     enum glm_status status = glm_net_connect_start(address, &fd, err);
     if (status != GLM_OK)
         return status;
-    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
     int rc = poll(&p, 1, glm_ms_until(deadline_ms));
     int failed = rc == 1 ? glm_net_connected(fd) : ETIMEDOUT;
     if (failed != 0) {
@@ -287,8 +290,8 @@ enum glm_status glm_conn_open(struct glm_conn *c, const char *address, const uin
     struct glm_control_frame f;
     status = glm_conn_receive(c, deadline_ms, &f, err);
     if (status == GLM_EAGAIN)
-        status = glm_fail(err, GLM_EPEER, "cannot talk to the head at '%s': it does not greet",
-                          address);
+        status =
+            glm_fail(err, GLM_EPEER, "cannot talk to the head at '%s': it does not greet", address);
     if (status == GLM_OK)
         status = glm_conn_hello(c, fields, err);
     if (status != GLM_OK)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One control connection: frames over a non-blocking socket. It does the greeting (control.h, HELLO)
- * and the keys; what frames mean is supervise.c, rank.c and client.c.
+/* One control connection: frames over a non-blocking socket. It does the greeting (control.h,
+ * HELLO) and the keys; what frames mean is supervise.c, rank.c and client.c.
  *
- * Keys after the greeting: HMAC(secret, "control DIRECTION" + head's nonce + peer's nonce), DIRECTION
- * "head>peer" or "peer>head". So a recorded frame counts neither again nor elsewhere nor backwards.
+ * Keys after the greeting: HMAC(secret, "control DIRECTION" + head's nonce + peer's nonce),
+ * DIRECTION "head>peer" or "peer>head". So a recorded frame counts neither again nor elsewhere nor
+ * backwards.
  *
  * Owner: one thread. Buffers are bounded: a frame inwards, GLM_CONN_MAX_OUT outwards. */
 #ifndef GLM_RUNTIME_CONTROL_CONN_H
@@ -24,7 +25,7 @@ struct glm_conn {
     bool open;
     int fd;
     bool is_head, keyed, eof;
-    uint64_t epoch; /* stamped on what is sent */
+    uint64_t epoch;    /* stamped on what is sent */
     uint64_t heard_ms; /* when a frame came last; at first when it was opened */
     uint8_t secret[32], key_in[32], key_out[32];
     char nonce[GLM_CONN_NONCE_CHARS + 1], peer_nonce[GLM_CONN_NONCE_CHARS + 1];
@@ -51,7 +52,8 @@ enum glm_status glm_conn_next(struct glm_conn *c, struct glm_control_frame *f,
 /* Queues a frame and sends what goes at once. json NULL: an empty payload. */
 enum glm_status glm_conn_send(struct glm_conn *c, enum glm_control_type type, const char *json,
                               struct glm_error *err);
-/* The peer's answer to the head's HELLO; `fields` are more members, "\"role\":\"cli\"" and so on. */
+/* The peer's answer to the head's HELLO; `fields` are more members, "\"role\":\"cli\"" and so on.
+ */
 enum glm_status glm_conn_hello(struct glm_conn *c, const char *fields, struct glm_error *err);
 
 /* For a thread with nothing else to do: the next frame, or GLM_EAGAIN at the deadline. */

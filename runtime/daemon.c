@@ -29,9 +29,9 @@ static bool take_number(const char *text, uint64_t max, uint64_t *out)
 enum glm_status glm_daemon_options(int argc, char **argv, struct glm_daemon_config *config,
                                    struct glm_error *err)
 {
-    static const char *const names[] = { "--launch", "--rank", "--control", "--epoch" };
+    static const char *const names[] = {"--launch", "--rank", "--control", "--epoch"};
     enum { LAUNCH, RANK, CONTROL, EPOCH, N_NAMES };
-    const char *values[N_NAMES] = { NULL };
+    const char *values[N_NAMES] = {NULL};
     for (int i = 1; i < argc; i += 2) {
         int option = 0;
         while (option < N_NAMES && strcmp(argv[i], names[option]) != 0)
@@ -64,11 +64,11 @@ static enum glm_status run_head(const struct glm_daemon_config *config,
 {
     struct glm_local_launcher local;
     glm_local_launcher_init(&local, config->program, dir, config->launch_path);
-    struct glm_supervise_config head = { .dir = dir,
-                                         .lane = lane,
-                                         .launcher = &local.launcher,
-                                         .stop_fd = config->stop_fd,
-                                         .dump_stacks = config->dump_stacks };
+    struct glm_supervise_config head = {.dir = dir,
+                                        .lane = lane,
+                                        .launcher = &local.launcher,
+                                        .stop_fd = config->stop_fd,
+                                        .dump_stacks = config->dump_stacks};
     return glm_supervise_run(&head, hung, err);
 }
 
@@ -77,7 +77,7 @@ static enum glm_status run_rank(const struct glm_daemon_config *config,
                                 struct glm_error *err)
 {
     uint8_t secret[32];
-    struct glm_head_file head = { 0 };
+    struct glm_head_file head = {0};
     enum glm_status status = GLM_OK;
     if (config->control == NULL || config->epoch == 0)
         status = glm_head_file_read(dir, &head, err);
@@ -85,12 +85,12 @@ static enum glm_status run_rank(const struct glm_daemon_config *config,
         status = glm_state_secret_read(dir, secret, err);
     if (status != GLM_OK)
         return status;
-    struct glm_rank_config rank = { .lane = lane,
-                                    .secret = secret,
-                                    .control = config->control,
-                                    .epoch = config->epoch,
-                                    .stop_fd = config->stop_fd,
-                                    .dump_stacks = config->dump_stacks };
+    struct glm_rank_config rank = {.lane = lane,
+                                   .secret = secret,
+                                   .control = config->control,
+                                   .epoch = config->epoch,
+                                   .stop_fd = config->stop_fd,
+                                   .dump_stacks = config->dump_stacks};
     if (rank.control == NULL)
         rank.control = head.control;
     if (rank.epoch == 0)
@@ -116,8 +116,8 @@ static enum glm_status folder_of(const char *path, char dir[GLM_STATE_PATH_BYTES
 int glm_daemon_run(const struct glm_daemon_config *config, bool *hung)
 {
     char dir[GLM_STATE_PATH_BYTES];
-    struct glm_error err = { 0 };
-    struct glm_lane_info lane = { 0 };
+    struct glm_error err = {0};
+    struct glm_lane_info lane = {0};
     *hung = false;
     enum glm_status status = folder_of(config->launch_path, dir, &err);
     if (status == GLM_OK)

@@ -9,10 +9,10 @@
 struct glm_daemon_config {
     const char *launch_path; /* DIR/launch.json: DIR is the lane's state folder */
     uint32_t rank;
-    const char *control;     /* the head's HOST:PORT; NULL: from DIR/head.json */
-    uint64_t epoch;          /* of the set a rank above 0 is started for; 0: from DIR/head.json */
-    const char *program;     /* what starts the other ranks: this program's path */
-    int stop_fd;             /* readable: stop in order */
+    const char *control; /* the head's HOST:PORT; NULL: from DIR/head.json */
+    uint64_t epoch;      /* of the set a rank above 0 is started for; 0: from DIR/head.json */
+    const char *program; /* what starts the other ranks: this program's path */
+    int stop_fd;         /* readable: stop in order */
     void (*dump_stacks)(void);
     enum glm_status (*load)(const char *launch_path, uint32_t rank, struct glm_lane_info *out,
                             struct glm_error *err);

@@ -72,14 +72,14 @@ static enum glm_status local_start(void *context, uint32_t rank, const char *con
 {
     struct glm_local_launcher *l = context;
     char rank_text[16], epoch_text[24], program[GLM_STATE_PATH_BYTES], launch[GLM_STATE_PATH_BYTES];
-    char address[160], words[5][16] = { "--launch", "--rank", "--control", "--epoch" };
+    char address[160], words[5][16] = {"--launch", "--rank", "--control", "--epoch"};
     snprintf(rank_text, sizeof rank_text, "%u", rank);
     snprintf(epoch_text, sizeof epoch_text, "%llu", (unsigned long long)epoch);
     snprintf(program, sizeof program, "%s", l->program);
     snprintf(launch, sizeof launch, "%s", l->launch_path);
     snprintf(address, sizeof address, "%s", control);
-    char *argv[] = { program, words[0], launch, words[1], rank_text, words[2], address, words[3],
-                     epoch_text, NULL };
+    char *argv[] = {program,  words[0], launch,   words[1],   rank_text,
+                    words[2], address,  words[3], epoch_text, NULL};
     int log_fd = -1;
     enum glm_status status = open_log(l->dir, rank, &log_fd, err);
     if (status != GLM_OK)
@@ -99,7 +99,7 @@ static enum glm_status local_start(void *context, uint32_t rank, const char *con
         return status;
     }
     fcntl(fd, F_SETFD, FD_CLOEXEC);
-    *out = (struct glm_child){ .running = true, .pid = pid, .fd = fd };
+    *out = (struct glm_child){.running = true, .pid = pid, .fd = fd};
     return GLM_OK;
 }
 
@@ -124,18 +124,18 @@ static bool local_reap(void *context, struct glm_child *child, char *how, size_t
     else
         snprintf(how, capacity, "exited with %d", WEXITSTATUS(status));
     close(child->fd);
-    *child = (struct glm_child){ .fd = -1 };
+    *child = (struct glm_child){.fd = -1};
     return true;
 }
 
 void glm_local_launcher_init(struct glm_local_launcher *l, const char *program, const char *dir,
                              const char *launch_path)
 {
-    *l = (struct glm_local_launcher){ .launcher = { .context = l,
-                                                    .start = local_start,
-                                                    .signal = local_signal,
-                                                    .reap = local_reap },
-                                      .program = program,
-                                      .dir = dir,
-                                      .launch_path = launch_path };
+    *l = (struct glm_local_launcher){.launcher = {.context = l,
+                                                  .start = local_start,
+                                                  .signal = local_signal,
+                                                  .reap = local_reap},
+                                     .program = program,
+                                     .dir = dir,
+                                     .launch_path = launch_path};
 }

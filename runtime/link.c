@@ -10,7 +10,7 @@
 
 #include <openssl/crypto.h>
 
-static const struct glm_link_backend *const backends[] = { &glm_link_shm, &glm_link_tcp };
+static const struct glm_link_backend *const backends[] = {&glm_link_shm, &glm_link_tcp};
 enum { N_BACKENDS = sizeof backends / sizeof backends[0] };
 
 enum glm_status glm_link_address_part(const struct glm_link_address *address, const char *kind,
@@ -48,7 +48,7 @@ enum glm_status glm_link_listen(const char *kind, const char *host, uint32_t ran
     l->world = world;
     l->max_message = max_message;
     memcpy(l->secret, secret, sizeof l->secret);
-    *address = (struct glm_link_address){ 0 };
+    *address = (struct glm_link_address){0};
     enum glm_status status = backend->listen(l, host, address, err);
     if (status == GLM_OK)
         *out = l;
@@ -61,7 +61,7 @@ enum glm_status glm_link_connect(struct glm_link_listener *listener,
                                  const struct glm_link_address *addresses, uint32_t deadline_ms,
                                  struct glm_link **links, struct glm_error *err)
 {
-    struct glm_link *made[GLM_LINK_MAX_WORLD] = { NULL };
+    struct glm_link *made[GLM_LINK_MAX_WORLD] = {NULL};
     uint32_t world = listener->world;
     enum glm_status status =
         listener->backend->connect(listener, addresses, glm_now_ms() + deadline_ms, made, err);

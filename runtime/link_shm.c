@@ -30,7 +30,8 @@ enum {
     SHM_MAGIC = 0x536D6C47, /* "GlmS" */
     SHM_VERSION = 1,
     RING_MIN = 4096,
-    RING_MAX = 256 * 1024, /* stays in a core's second-level cache; longer messages stream through */
+    RING_MAX =
+        256 * 1024, /* stays in a core's second-level cache; longer messages stream through */
     SPIN_US = 100,
     LOOK_AFTER_US = 50000, /* a wait this long without news looks whether the peers live */
     ORPHAN_S = 60,         /* age at which an unlocked segment is taken for an orphan */
@@ -39,9 +40,9 @@ enum {
 static const char NAME_PREFIX[] = "/glm-";
 
 struct shm_ring {
-    alignas(64) _Atomic uint64_t head;       /* bytes ever written, moved by the writer */
-    _Atomic uint32_t wants_room;             /* the writer waits for the reader */
-    alignas(64) _Atomic uint64_t tail;       /* bytes ever read, moved by the reader */
+    alignas(64) _Atomic uint64_t head; /* bytes ever written, moved by the writer */
+    _Atomic uint32_t wants_room;       /* the writer waits for the reader */
+    alignas(64) _Atomic uint64_t tail; /* bytes ever read, moved by the reader */
 };
 
 struct shm_segment {
@@ -90,8 +91,7 @@ static struct shm_link *shm_of(struct glm_link *link)
 
 static size_t segment_bytes(uint32_t world, uint64_t ring_bytes)
 {
-    return sizeof(struct shm_segment) +
-           world * (sizeof(struct shm_ring) + (size_t)ring_bytes);
+    return sizeof(struct shm_segment) + world * (sizeof(struct shm_ring) + (size_t)ring_bytes);
 }
 
 static uint8_t *ring_bytes_at(struct shm_segment *s, uint32_t world, uint64_t ring_bytes,
@@ -115,8 +115,8 @@ static void ring_doorbell(struct shm_segment *s)
 /* Sleeps on an own doorbell that still reads `seen`. true: the time is over. */
 static bool doorbell_sleep(struct shm_segment *s, uint32_t seen, uint32_t timeout_us)
 {
-    struct timespec t = { .tv_sec = timeout_us / 1000000u,
-                          .tv_nsec = (long)(timeout_us % 1000000u) * 1000 };
+    struct timespec t = {.tv_sec = timeout_us / 1000000u,
+                         .tv_nsec = (long)(timeout_us % 1000000u) * 1000};
     return futex(&s->doorbell, FUTEX_WAIT, seen, &t) != 0 && errno == ETIMEDOUT;
 }
 
@@ -142,7 +142,7 @@ static void drop_own(struct shm_map *m)
 
 static struct flock whole_lock(void)
 {
-    return (struct flock){ .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1 };
+    return (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
 }
 
 /* Does some open file hold the segment's lock? Errors count as yes: only the kernel's plain no
@@ -177,7 +177,7 @@ static enum glm_status shm_listen(struct glm_link_listener *listener, const char
     l->own = calloc(1, sizeof *l->own);
     if (l->own == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", rank);
-    *l->own = (struct shm_map){ .fd = -1, .bytes = segment_bytes(world, ring_bytes), .n_users = 1 };
+    *l->own = (struct shm_map){.fd = -1, .bytes = segment_bytes(world, ring_bytes), .n_users = 1};
     int n = snprintf(l->name, sizeof l->name, "%s", NAME_PREFIX);
     for (size_t i = 0; i < sizeof nonce; i++)
         n += snprintf(l->name + n, sizeof l->name - (size_t)n, "%02x", nonce[i]);
@@ -205,8 +205,11 @@ static enum glm_status shm_listen(struct glm_link_listener *listener, const char
         return status;
     }
     struct shm_segment *s = l->own->at = at;
-    *s = (struct shm_segment){ .magic = SHM_MAGIC, .version = SHM_VERSION, .rank = rank,
-                               .world = world, .ring_bytes = ring_bytes };
+    *s = (struct shm_segment){.magic = SHM_MAGIC,
+                              .version = SHM_VERSION,
+                              .rank = rank,
+                              .world = world,
+                              .ring_bytes = ring_bytes};
     if (!make_proof(listener->secret, l->name, rank, world, s->proof))
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", rank);
     snprintf(address->text, sizeof address->text, "shm:%s", l->name);
@@ -225,7 +228,7 @@ static void shm_release(struct glm_link_listener *listener)
 static enum glm_status attach_peer(const struct glm_link_listener *l, uint32_t peer,
                                    const char *name, struct shm_map *m, struct glm_error *err)
 {
-    *m = (struct shm_map){ .fd = shm_open(name, O_RDWR | O_CLOEXEC, 0) };
+    *m = (struct shm_map){.fd = shm_open(name, O_RDWR | O_CLOEXEC, 0)};
     struct stat st;
     if (m->fd < 0 || fstat(m->fd, &st) != 0)
         return glm_fail(err, GLM_EPEER, "cannot open rank %u's shared memory '%s': %s", peer, name,
@@ -233,7 +236,8 @@ static enum glm_status attach_peer(const struct glm_link_listener *l, uint32_t p
     if (st.st_uid != geteuid() || (st.st_mode & 077) != 0)
         return glm_fail(err, GLM_EFABRIC,
                         "cannot trust rank %u's shared memory '%s': owner %u mode %03o, want owner "
-                        "%u mode 600", peer, name, st.st_uid, st.st_mode & 0777u, geteuid());
+                        "%u mode 600",
+                        peer, name, st.st_uid, st.st_mode & 0777u, geteuid());
     if (st.st_size < (off_t)segment_bytes(l->world, RING_MIN) ||
         st.st_size > (off_t)segment_bytes(l->world, RING_MAX))
         return glm_fail(err, GLM_EFABRIC, "cannot use rank %u's shared memory '%s': %lld bytes",
@@ -250,14 +254,15 @@ static enum glm_status attach_peer(const struct glm_link_listener *l, uint32_t p
         segment_bytes(l->world, s->ring_bytes) != m->bytes)
         return glm_fail(err, GLM_EFABRIC,
                         "cannot use rank %u's shared memory '%s': it says version %u, rank %u of "
-                        "%u, rings of %llu bytes; this rank is one of %u, version %d", peer, name,
-                        s->version, s->rank, s->world, (unsigned long long)s->ring_bytes, l->world,
-                        SHM_VERSION);
+                        "%u, rings of %llu bytes; this rank is one of %u, version %d",
+                        peer, name, s->version, s->rank, s->world,
+                        (unsigned long long)s->ring_bytes, l->world, SHM_VERSION);
     uint8_t proof[GLM_MAC_BYTES];
     if (!make_proof(l->secret, name, peer, l->world, proof) || !glm_secret_equal(proof, s->proof))
         return glm_fail(err, GLM_EFABRIC,
                         "cannot trust rank %u's shared memory '%s': it does not prove the lane's "
-                        "secret", peer, name);
+                        "secret",
+                        peer, name);
     return GLM_OK;
 }
 
@@ -467,20 +472,20 @@ static enum glm_status make_link(struct shm_listener *l, uint32_t peer, const ch
     struct shm_link *k = status == GLM_OK ? calloc(1, sizeof *k) : NULL;
     if (k == NULL) {
         unmap(&m);
-        return status != GLM_OK ? status
-                                : glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory",
-                                           peer);
+        return status != GLM_OK
+                   ? status
+                   : glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", peer);
     }
     uint32_t rank = l->base.rank, world = l->base.world;
     struct shm_segment *own = l->own->at;
-    *k = (struct shm_link){ .base = { .ops = &shm_ops, .peer = peer },
-                            .own = l->own,
-                            .peer = m,
-                            .rank = rank,
-                            .ring_bytes_in = own->ring_bytes,
-                            .ring_bytes_out = m.at->ring_bytes,
-                            .in = &own->rings[peer],
-                            .out = &m.at->rings[rank] };
+    *k = (struct shm_link){.base = {.ops = &shm_ops, .peer = peer},
+                           .own = l->own,
+                           .peer = m,
+                           .rank = rank,
+                           .ring_bytes_in = own->ring_bytes,
+                           .ring_bytes_out = m.at->ring_bytes,
+                           .in = &own->rings[peer],
+                           .out = &m.at->rings[rank]};
     k->in_bytes = ring_bytes_at(own, world, k->ring_bytes_in, peer);
     k->out_bytes = ring_bytes_at(m.at, world, k->ring_bytes_out, rank);
     l->own->n_users++;
@@ -501,8 +506,7 @@ static enum glm_status shm_connect(struct glm_link_listener *listener,
         if (peer == listener->rank)
             continue;
         const char *name = NULL;
-        enum glm_status status =
-            glm_link_address_part(&addresses[peer], "shm", peer, &name, err);
+        enum glm_status status = glm_link_address_part(&addresses[peer], "shm", peer, &name, err);
         if (status == GLM_OK)
             status = make_link(l, peer, name, &links[peer], err);
         if (status != GLM_OK)

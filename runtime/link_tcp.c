@@ -93,7 +93,7 @@ static bool write_hello(const struct glm_link_listener *l, uint8_t hello[HELLO_B
 static bool sign(const struct glm_link_listener *l, const struct pending *p, bool by_connector,
                  uint8_t mac[GLM_MAC_BYTES])
 {
-    uint8_t text[16 + 2 * HELLO_BYTES] = { 0 };
+    uint8_t text[16 + 2 * HELLO_BYTES] = {0};
     memcpy(text, by_connector ? "link connector" : "link acceptor", by_connector ? 14 : 13);
     memcpy(text + 16, p->outgoing ? p->ours : p->theirs, HELLO_BYTES);
     memcpy(text + 16 + HELLO_BYTES, p->outgoing ? p->theirs : p->ours, HELLO_BYTES);
@@ -168,8 +168,7 @@ static void got_answer(struct glm_link_listener *l, struct pending *p)
     memcpy(p->theirs, p->in, HELLO_BYTES);
     if (why == NULL && get_u32(p->in + 8) != p->peer)
         why = "another rank answers there";
-    if (why == NULL &&
-        (!sign(l, p, false, mac) || !glm_secret_equal(mac, p->in + HELLO_BYTES)))
+    if (why == NULL && (!sign(l, p, false, mac) || !glm_secret_equal(mac, p->in + HELLO_BYTES)))
         why = "it does not know the lane's secret";
     if (why == NULL && !sign(l, p, true, mac))
         why = "out of memory";
@@ -265,7 +264,7 @@ static void drop(struct pending *p)
 {
     if (p->fd >= 0)
         close(p->fd);
-    *p = (struct pending){ .fd = -1 };
+    *p = (struct pending){.fd = -1};
 }
 
 static struct pending *free_pending(struct tcp_listener *l)
@@ -313,8 +312,11 @@ static enum glm_status start_connect(struct tcp_listener *l, uint32_t peer,
     if (status == GLM_OK)
         status = glm_net_connect_start(at, &fd, err);
     if (status == GLM_OK)
-        *p = (struct pending){ .fd = fd, .phase = CONNECTING, .outgoing = true, .peer = peer,
-                               .deadline_ms = glm_now_ms() + HANDSHAKE_MS };
+        *p = (struct pending){.fd = fd,
+                              .phase = CONNECTING,
+                              .outgoing = true,
+                              .peer = peer,
+                              .deadline_ms = glm_now_ms() + HANDSHAKE_MS};
     return status;
 }
 
@@ -325,7 +327,7 @@ static void accept_all(struct tcp_listener *l)
         int fd = glm_net_accept(l->fd);
         if (fd < 0)
             return;
-        *p = (struct pending){ .fd = fd, .deadline_ms = glm_now_ms() + HANDSHAKE_MS };
+        *p = (struct pending){.fd = fd, .deadline_ms = glm_now_ms() + HANDSHAKE_MS};
         expect(p, READ_HELLO, HELLO_BYTES);
     }
 }
@@ -343,7 +345,7 @@ static enum glm_status keep(struct pending *p, struct glm_link **links, struct g
     struct tcp_link *k = calloc(1, sizeof *k);
     if (k == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", p->peer);
-    *k = (struct tcp_link){ .base = { .ops = &tcp_ops, .peer = p->peer }, .fd = p->fd };
+    *k = (struct tcp_link){.base = {.ops = &tcp_ops, .peer = p->peer}, .fd = p->fd};
     links[p->peer] = &k->base;
     p->fd = -1;
     drop(p);
@@ -390,14 +392,14 @@ static enum glm_status step(struct tcp_listener *l, int timeout_ms, struct attem
     struct pollfd fds[MAX_PENDING + 1];
     for (size_t i = 0; i < MAX_PENDING; i++) {
         const struct pending *p = &l->pending[i];
-        fds[i] = (struct pollfd){ .fd = p->fd };
+        fds[i] = (struct pollfd){.fd = p->fd};
         if (p->fd >= 0 && (p->phase == CONNECTING || p->out_sent < p->out_len))
             fds[i].events = POLLOUT;
         else
             fds[i].events = POLLIN;
     }
-    fds[MAX_PENDING] = (struct pollfd){ .fd = free_pending(l) != NULL ? l->fd : -1,
-                                        .events = POLLIN };
+    fds[MAX_PENDING] =
+        (struct pollfd){.fd = free_pending(l) != NULL ? l->fd : -1, .events = POLLIN};
     if (poll(fds, MAX_PENDING + 1, timeout_ms) < 0 && errno != EINTR)
         return glm_fail(err, GLM_EIO, "cannot wait for links: %s", strerror(errno));
     uint64_t now = glm_now_ms();
@@ -427,7 +429,7 @@ static enum glm_status tcp_connect(struct glm_link_listener *listener,
                                    struct glm_link **links, struct glm_error *err)
 {
     struct tcp_listener *l = (struct tcp_listener *)listener;
-    struct attempts a = { .running = { false } };
+    struct attempts a = {.running = {false}};
     for (;;) {
         uint32_t missing = missing_rank(l, links);
         int left_ms = glm_ms_until(deadline_ms);
@@ -538,9 +540,9 @@ static void tcp_wait(struct glm_link *const *links, uint32_t n, uint32_t timeout
         if (l == NULL || (l->send_left == 0 && l->recv_left == 0))
             continue;
         spin = spin || l->base.spin != 0;
-        fds[n_fds++] = (struct pollfd){ .fd = l->fd,
-                                        .events = (short)((l->send_left > 0 ? POLLOUT : 0) |
-                                                          (l->recv_left > 0 ? POLLIN : 0)) };
+        fds[n_fds++] = (struct pollfd){
+            .fd = l->fd,
+            .events = (short)((l->send_left > 0 ? POLLOUT : 0) | (l->recv_left > 0 ? POLLIN : 0))};
     }
     if (n_fds == 0)
         return;

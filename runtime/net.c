@@ -50,7 +50,7 @@ static enum glm_status resolve(const char *host, uint16_t port, int flags, struc
 {
     char service[8];
     snprintf(service, sizeof service, "%u", port);
-    struct addrinfo want = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
+    struct addrinfo want = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     want.ai_flags = flags | AI_NUMERICSERV;
     int rc = getaddrinfo(host, service, &want, out);
     if (rc != 0)
@@ -84,9 +84,7 @@ enum glm_status glm_net_listen(const char *host, uint16_t port, int *out_fd,
     int one = 1;
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
         bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 64) != 0) {
-        status = errno == EADDRINUSE      ? GLM_EBUSY
-                 : errno == EADDRNOTAVAIL ? GLM_EFABRIC
-                                          : GLM_EIO;
+        status = errno == EADDRINUSE ? GLM_EBUSY : errno == EADDRNOTAVAIL ? GLM_EFABRIC : GLM_EIO;
         glm_fail(err, status, "cannot listen on '%s:%u': %s", host, port, strerror(errno));
         if (fd >= 0)
             close(fd);

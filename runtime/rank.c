@@ -30,7 +30,7 @@ struct rank {
     struct glm_conn conn;
     enum glm_worker_phase told; /* the last phase that the head knows */
     uint64_t told_bytes, told_ms, beat_ms;
-    uint64_t leave_ms;  /* stopping: the worker is aborted then; 0: not stopping */
+    uint64_t leave_ms; /* stopping: the worker is aborted then; 0: not stopping */
     bool over;
     enum glm_status end;
     struct glm_error *err;
@@ -49,9 +49,10 @@ static void write_hello(const struct rank *r, const struct glm_link_address *add
                         struct buf *out)
 {
     const struct glm_lane_info *lane = r->config->lane;
-    buf_printf(out, "\"role\":\"rank\",\"rank\":%u,\"world\":%u,\"epoch\":%llu,\"pid\":%ld,"
-                    "\"set_digest\":\"%s\",\"kernels_digest\":\"%s\",\"settings_digest\":\"%s\","
-                    "\"link\":",
+    buf_printf(out,
+               "\"role\":\"rank\",\"rank\":%u,\"world\":%u,\"epoch\":%llu,\"pid\":%ld,"
+               "\"set_digest\":\"%s\",\"kernels_digest\":\"%s\",\"settings_digest\":\"%s\","
+               "\"link\":",
                lane->rank, lane->world, (unsigned long long)r->config->epoch, (long)getpid(),
                lane->set_digest, lane->kernels_digest, lane->settings_digest);
     buf_json_string(out, address->text, strlen(address->text));
@@ -66,14 +67,18 @@ static enum glm_status read_welcome(struct rank *r, const struct glm_control_fra
     const cJSON *links = cJSON_GetObjectItemCaseSensitive(json, "links");
     enum glm_status status = GLM_OK;
     if (!cJSON_IsArray(links) || cJSON_GetArraySize(links) != (int)world)
-        status = glm_fail(r->err, GLM_EINVAL, "cannot join: the head's welcome has %d links, want "
-                                              "%u", cJSON_GetArraySize(links), world);
+        status = glm_fail(r->err, GLM_EINVAL,
+                          "cannot join: the head's welcome has %d links, want "
+                          "%u",
+                          cJSON_GetArraySize(links), world);
     const cJSON *link = status == GLM_OK ? links->child : NULL;
     for (uint32_t i = 0; link != NULL && status == GLM_OK; i++, link = link->next) {
         const char *text = cJSON_GetStringValue(link);
         if (text == NULL || strlen(text) >= sizeof addresses[i].text)
-            status = glm_fail(r->err, GLM_EINVAL, "cannot join: the head's welcome has no link "
-                                                  "address for rank %u", i);
+            status = glm_fail(r->err, GLM_EINVAL,
+                              "cannot join: the head's welcome has no link "
+                              "address for rank %u",
+                              i);
         else
             memcpy(addresses[i].text, text, strlen(text) + 1);
     }
@@ -94,7 +99,7 @@ static enum glm_status refused(struct rank *r, const struct glm_control_frame *f
 
 static void tell_failed(struct rank *r, const struct glm_error *error)
 {
-    struct buf b = { 0 };
+    struct buf b = {0};
     buf_printf(&b, "{\"status\":%d,\"message\":", (int)error->status);
     buf_json_string(&b, error->message, strlen(error->message));
     buf_str(&b, ",\"hint\":");
@@ -153,7 +158,7 @@ static enum glm_status handle(struct rank *r, const struct glm_control_frame *f)
     for (uint32_t i = 0; i < r->config->lane->world; i++)
         glm_worker_heard(r->worker, i);
     if (f->type == GLM_CONTROL_WELCOME && r->told == GLM_WORKER_LISTENING) {
-        struct glm_link_address addresses[GLM_LINK_MAX_WORLD] = { 0 };
+        struct glm_link_address addresses[GLM_LINK_MAX_WORLD] = {0};
         enum glm_status status = read_welcome(r, f, addresses);
         if (status == GLM_OK)
             status = glm_worker_go(r->worker, addresses, r->err);
@@ -178,7 +183,7 @@ static enum glm_status handle(struct rank *r, const struct glm_control_frame *f)
 
 static enum glm_status hear(struct rank *r)
 {
-    struct glm_error pumped = { 0 };
+    struct glm_error pumped = {0};
     (void)glm_conn_pump(&r->conn, &pumped); /* next says what it means */
     for (;;) {
         struct glm_control_frame f;
@@ -239,7 +244,7 @@ static bool end_worker(struct rank *r)
         int left_ms = glm_ms_until(deadline_ms);
         if (left_ms == 0)
             return false;
-        struct pollfd p = { .fd = glm_worker_fd(r->worker), .events = POLLIN };
+        struct pollfd p = {.fd = glm_worker_fd(r->worker), .events = POLLIN};
         (void)poll(&p, 1, left_ms < TICK_MS ? left_ms : TICK_MS);
     }
     return true;
@@ -249,9 +254,9 @@ static void loop(struct rank *r)
 {
     while (!r->over) {
         struct pollfd fds[3] = {
-            { .fd = r->conn.fd, .events = glm_conn_events(&r->conn) },
-            { .fd = glm_worker_fd(r->worker), .events = POLLIN },
-            { .fd = r->config->stop_fd, .events = POLLIN },
+            {.fd = r->conn.fd, .events = glm_conn_events(&r->conn)},
+            {.fd = glm_worker_fd(r->worker), .events = POLLIN},
+            {.fd = r->config->stop_fd, .events = POLLIN},
         };
         (void)poll(fds, 3, TICK_MS); /* an interrupted wait is a tick */
         if (fds[2].revents != 0) {
@@ -270,12 +275,11 @@ static void loop(struct rank *r)
 enum glm_status glm_rank_run(const struct glm_rank_config *config, bool *hung,
                              struct glm_error *err)
 {
-    struct rank r = { .config = config, .err = err };
+    struct rank r = {.config = config, .err = err};
     struct glm_link_address address;
-    struct buf hello = { 0 };
+    struct buf hello = {0};
     *hung = false;
-    enum glm_status status =
-        glm_worker_new(config->lane, config->secret, &r.worker, &address, err);
+    enum glm_status status = glm_worker_new(config->lane, config->secret, &r.worker, &address, err);
     if (status != GLM_OK)
         return status;
     write_hello(&r, &address, &hello);

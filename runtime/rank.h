@@ -7,10 +7,10 @@
 
 struct glm_rank_config {
     const struct glm_lane_info *lane;
-    const uint8_t *secret; /* 32 bytes */
-    const char *control;   /* the head's HOST:PORT */
-    uint64_t epoch;        /* of the set it was started for */
-    int stop_fd;           /* readable: leave in order; -1: none */
+    const uint8_t *secret;     /* 32 bytes */
+    const char *control;       /* the head's HOST:PORT */
+    uint64_t epoch;            /* of the set it was started for */
+    int stop_fd;               /* readable: leave in order; -1: none */
     void (*dump_stacks)(void); /* NULL: none; called when the head finds the set stuck */
 };
 

@@ -25,13 +25,13 @@ struct lane {
     struct glm_launch_file *launch;
     struct glm_plan *plan;
     uint32_t rank;
+    struct glm_http *http; /* rank 0, while bound */
 };
 
 struct server {
     const struct lane *lane;
     struct glm_tokenizer *tokenizer;
     struct glm_scheduler *scheduler;
-    struct glm_http *http;
 };
 
 /* ---- the engine of a rank ---- */
@@ -48,8 +48,9 @@ static enum glm_status open_checkpoint(const struct lane *lane, struct arena *ar
                         diags.n_items > 0 ? diags.items[0].message : glm_status_text(status));
     if (strcmp((*out)->digest, launch->checkpoint_digest) == 0)
         return GLM_OK;
-    status = glm_fail(err, GLM_ESTALE, "checkpoint '%s' changed since it was planned: %.12s, now %.12s",
-                      launch->checkpoint, launch->checkpoint_digest, (*out)->digest);
+    status =
+        glm_fail(err, GLM_ESTALE, "checkpoint '%s' changed since it was planned: %.12s, now %.12s",
+                 launch->checkpoint, launch->checkpoint_digest, (*out)->digest);
     glm_error_hint(err, "glmctl apply %s --lane %s", launch->spec_path, launch->lane);
     return status;
 }
@@ -90,8 +91,9 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
             .n_threads = rank->threads,
             .host_threads = all_threads(lane->launch),
             .collective = config->collective,
-            .memory_limit_bytes =
-                rank->memory_bytes > rank->reserve_bytes ? rank->memory_bytes - rank->reserve_bytes : 0,
+            .memory_limit_bytes = rank->memory_bytes > rank->reserve_bytes
+                                      ? rank->memory_bytes - rank->reserve_bytes
+                                      : 0,
             .progress = config->progress,
             .progress_context = config->progress_context,
         };
@@ -119,7 +121,6 @@ static void close_engine(void *engine)
 
 static void free_server(struct server *s)
 {
-    glm_http_free(s->http);
     glm_scheduler_free(s->scheduler);
     glm_tokenizer_free(s->tokenizer);
     free(s);
@@ -128,16 +129,31 @@ static void free_server(struct server *s)
 static void write_url(const struct glm_launch_file *launch, uint16_t port, char url[GLM_URL_BYTES])
 {
     const bool v6 = strchr(launch->listen_host, ':') != NULL;
-    snprintf(url, GLM_URL_BYTES, "http://%s%.200s%s:%u", v6 ? "[" : "", launch->listen_host, v6 ? "]" : "",
-             port);
+    snprintf(url, GLM_URL_BYTES, "http://%s%.200s%s:%u", v6 ? "[" : "", launch->listen_host,
+             v6 ? "]" : "", port);
 }
 
-static enum glm_status start(void *context, void *engine, void **server, char url[GLM_URL_BYTES],
-                             struct glm_error *err)
+static enum glm_status bind_api(void *context, char url[GLM_URL_BYTES], struct glm_error *err)
+{
+    struct lane *lane = context;
+    uint16_t port = 0;
+    enum glm_status status = glm_http_start(lane->launch, lane->plan, &lane->http, &port, err);
+    if (status == GLM_OK)
+        write_url(lane->launch, port, url);
+    return status;
+}
+
+static void unbind_api(void *context)
+{
+    struct lane *lane = context;
+    glm_http_free(lane->http);
+    lane->http = NULL;
+}
+
+static enum glm_status start(void *context, void *engine, void **server, struct glm_error *err)
 {
     const struct lane *lane = context;
     char path[PATH_MAX];
-    uint16_t port = 0;
     struct server *s = calloc(1, sizeof *s);
     if (s == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot start the server: out of memory");
@@ -151,15 +167,12 @@ static enum glm_status start(void *context, void *engine, void **server, char ur
     if (status == GLM_OK)
         status = glm_tokenizer_open(path, &s->tokenizer, err);
     if (status == GLM_OK)
-        status = glm_http_start(lane->launch, lane->plan, &s->http, &port, err);
-    if (status == GLM_OK)
         status = glm_scheduler_new(engine, lane->plan, &s->scheduler, err);
     if (status != GLM_OK) {
         free_server(s);
         return status;
     }
-    glm_http_attach(s->http, s->scheduler, s->tokenizer);
-    write_url(lane->launch, port, url);
+    glm_http_attach(lane->http, s->scheduler, s->tokenizer);
     *server = s;
     return GLM_OK;
 }
@@ -189,12 +202,12 @@ static void write_stats(void *server, struct buf *json)
                (unsigned long long)t.pool_tokens, (unsigned long long)t.pool_free_tokens);
 }
 
-/* Requests end before the port is freed, so that each gets its error. */
-static void stop(void *server)
+/* Requests end before the scheduler goes, so that each gets its error. */
+static void stop(void *server, const char *why)
 {
     struct server *s = server;
     glm_scheduler_stop(s->scheduler);
-    glm_http_detach(s->http, "it is stopping");
+    glm_http_detach(s->lane->http, why);
     free_server(s);
 }
 
@@ -204,7 +217,7 @@ static enum glm_status read_plan(const char *launch_path, struct lane *lane, str
 {
     const struct glm_launch_rank *rank = &lane->launch->ranks[lane->rank];
     char digest[65];
-    struct buf text = { 0 };
+    struct buf text = {0};
     char *copy = strdup(launch_path);
     if (copy == NULL)
         return glm_fail(err, GLM_ENOMEM, "out of memory");
@@ -216,9 +229,11 @@ static enum glm_status read_plan(const char *launch_path, struct lane *lane, str
     if (status == GLM_OK)
         status = glm_sha256_hex(text.data, text.len, digest, err);
     if (status == GLM_OK && strcmp(digest, rank->plan_digest) != 0) {
-        status = glm_fail(err, GLM_EPLAN, "'%s' was changed: launch.json says digest %.12s, it has %.12s", path,
+        status = glm_fail(err, GLM_EPLAN,
+                          "'%s' was changed: launch.json says digest %.12s, it has %.12s", path,
                           rank->plan_digest, digest);
-        glm_error_hint(err, "glmctl apply %s --lane %s", lane->launch->spec_path, lane->launch->lane);
+        glm_error_hint(err, "glmctl apply %s --lane %s", lane->launch->spec_path,
+                       lane->launch->lane);
     }
     if (status == GLM_OK)
         status = glm_plan_read(buf_text(&text), text.len, &lane->arena, &lane->plan, err);
@@ -231,14 +246,14 @@ static enum glm_status check_belonging(const struct lane *lane, struct glm_error
     const struct glm_plan *p = lane->plan;
     const struct glm_launch_rank *rank = &lane->launch->ranks[lane->rank];
     if (p->rank != lane->rank || p->world != lane->launch->n_ranks)
-        return glm_fail(err, GLM_EPLAN, "plan of rank %u of %u where rank %u of %u belongs", p->rank, p->world,
-                        lane->rank, lane->launch->n_ranks);
+        return glm_fail(err, GLM_EPLAN, "plan of rank %u of %u where rank %u of %u belongs",
+                        p->rank, p->world, lane->rank, lane->launch->n_ranks);
     if (strcmp(p->set_digest, lane->launch->set_digest) != 0)
         return glm_fail(err, GLM_EPLAN, "plan of set %.12s where set %.12s belongs", p->set_digest,
                         lane->launch->set_digest);
     if (p->n_kernels != rank->n_kernels)
-        return glm_fail(err, GLM_EPLAN, "the plan has %u kernels, launch.json names %u", p->n_kernels,
-                        rank->n_kernels);
+        return glm_fail(err, GLM_EPLAN, "the plan has %u kernels, launch.json names %u",
+                        p->n_kernels, rank->n_kernels);
     return GLM_OK;
 }
 
@@ -253,7 +268,8 @@ static uint64_t step_bytes(const struct glm_plan *p, const struct glm_plan_step 
     return from == NULL ? 0 : rows * from->n_cols * 4; /* no stored element is wider */
 }
 
-static uint64_t largest_step(const struct glm_plan *p, const struct glm_plan_step *steps, uint32_t n)
+static uint64_t largest_step(const struct glm_plan *p, const struct glm_plan_step *steps,
+                             uint32_t n)
 {
     uint64_t largest = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -268,26 +284,27 @@ static uint64_t largest_message(const struct glm_plan *p)
     uint64_t largest = 4096;
     for (uint32_t i = 0; i < p->n_blocks + p->n_programs; i++) {
         const bool block = i < p->n_blocks;
-        const uint64_t bytes =
-            block ? largest_step(p, p->blocks[i].steps, p->blocks[i].n_steps)
-                  : largest_step(p, p->programs[i - p->n_blocks].steps, p->programs[i - p->n_blocks].n_steps);
+        const uint64_t bytes = block ? largest_step(p, p->blocks[i].steps, p->blocks[i].n_steps)
+                                     : largest_step(p, p->programs[i - p->n_blocks].steps,
+                                                    p->programs[i - p->n_blocks].n_steps);
         largest = bytes > largest ? bytes : largest;
     }
     return largest;
 }
 
 /* Digests that every rank must share: of its kernels' names and targets, and of its settings. */
-static enum glm_status shared_digests(const struct lane *lane, struct glm_lane_info *out, struct glm_error *err)
+static enum glm_status shared_digests(const struct lane *lane, struct glm_lane_info *out,
+                                      struct glm_error *err)
 {
     const struct glm_launch_file *l = lane->launch;
-    struct buf text = { 0 };
+    struct buf text = {0};
     for (uint32_t r = 0; r < l->n_ranks; r++)
         for (uint32_t k = 0; k < l->ranks[r].n_kernels; k++)
             buf_printf(&text, "%s\n", l->ranks[r].kernel_digests[k]);
     enum glm_status status = glm_sha256_hex(buf_text(&text), text.len, out->kernels_digest, err);
     buf_clear(&text);
-    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n", l->target, l->transport, l->checkpoint_digest, l->binary_digest,
-               l->spec_digest);
+    buf_printf(&text, "%s\n%s\n%s\n%s\n%s\n", l->target, l->transport, l->checkpoint_digest,
+               l->binary_digest, l->spec_digest);
     if (status == GLM_OK)
         status = glm_sha256_hex(buf_text(&text), text.len, out->settings_digest, err);
     buf_release(&text);
@@ -303,14 +320,14 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
     out->transport = l->transport;
     out->control = "127.0.0.1";
     out->link_host = "127.0.0.1";
-    out->listen_host = l->listen_host;
-    out->listen_port = l->listen_port;
     out->max_message = (size_t)largest_message(lane->plan);
     out->spin = cores > 0 && all_threads(l) <= (uint32_t)cores;
     memcpy(out->set_digest, l->set_digest, sizeof out->set_digest);
     out->times = glm_supervise_defaults();
     out->service = (struct glm_service){
         .context = lane,
+        .bind = bind_api,
+        .unbind = unbind_api,
         .open = open_engine,
         .follow = follow,
         .close = close_engine,
@@ -324,7 +341,7 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
 enum glm_status glm_lane_load(const char *launch_path, uint32_t rank, struct glm_lane_info *out,
                               struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     struct lane *lane = calloc(1, sizeof *lane);
     if (lane == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot read '%s': out of memory", launch_path);
@@ -340,7 +357,7 @@ enum glm_status glm_lane_load(const char *launch_path, uint32_t rank, struct glm
         status = read_plan(launch_path, lane, err);
     if (status == GLM_OK)
         status = check_belonging(lane, err);
-    struct glm_lane_info info = { 0 };
+    struct glm_lane_info info = {0};
     if (status == GLM_OK)
         status = shared_digests(lane, &info, err);
     buf_release(&text);

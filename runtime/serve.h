@@ -24,23 +24,26 @@ struct glm_serve_watch {
     bool broken;     /* a rank was lost or the engine failed: nothing is served any more */
 };
 
-/* Called from the worker thread of a rank, in this order: open, then follow (ranks above 0) or
- * start and stop (rank 0), then close. watch and stats come from the control thread between start
- * and stop and never wait for a round. */
+/* bind and unbind: the control thread of rank 0, before any rank starts and after all ended, so
+ * that a port that is taken is found before a weight is read and a restart keeps the address.
+ * Requests get 503 while nothing is started. The rest comes from the worker thread of a rank, in
+ * this order: open, then follow (ranks above 0) or start and stop (rank 0), then close. watch and
+ * stats come from the control thread between start and stop and never wait for a round. */
 struct glm_service {
     void *context;
+    /* GLM_EBUSY names a port that is taken. */
+    enum glm_status (*bind)(void *context, char url[GLM_URL_BYTES], struct glm_error *err);
+    void (*unbind)(void *context);
     enum glm_status (*open)(void *context, const struct glm_open_config *config, void **engine,
                             uint64_t *memory_bytes, struct glm_error *err);
     enum glm_status (*follow)(void *engine, struct glm_error *err); /* until rank 0 says stop */
     void (*close)(void *engine);
-    /* Binds the API's port and serves. GLM_EBUSY names a port that is taken. */
-    enum glm_status (*start)(void *context, void *engine, void **server, char url[GLM_URL_BYTES],
-                             struct glm_error *err);
+    enum glm_status (*start)(void *context, void *engine, void **server, struct glm_error *err);
     void (*watch)(void *server, struct glm_serve_watch *out);
     void (*stats)(void *server, struct buf *json); /* one JSON object */
-    /* Ends requests in flight with an error, frees the port, and tells the other ranks to leave
-     * follow unless the set is broken. */
-    void (*stop)(void *server);
+    /* Ends requests in flight with an error and tells the other ranks to leave follow unless the
+     * set is broken. why: what later requests are told, "it is restarting". */
+    void (*stop)(void *server, const char *why);
 };
 
 struct glm_supervise_times {
@@ -51,20 +54,19 @@ struct glm_supervise_times {
     uint32_t stuck_ms;         /* a round or a load without progress: 300000 */
     uint32_t back_off_ms[8];   /* before restart i; n_restarts of them */
     uint32_t n_restarts;
-    uint32_t healthy_ms;       /* live this long: restarts count anew */
+    uint32_t healthy_ms; /* live this long: restarts count anew */
 };
 struct glm_supervise_times glm_supervise_defaults(void);
 
-/* A rank's view of its lane, read before anything starts. Texts live as long as `service.context`. */
+/* A rank's view of its lane, read before anything starts. Texts live as long as `service.context`.
+ */
 struct glm_lane_info {
     uint32_t rank, world;
-    const char *transport;   /* "shm", "tcp" */
-    const char *control;     /* host that rank 0's control binds */
-    const char *link_host;   /* host that this rank's tcp links bind */
-    const char *listen_host; /* of the API; rank 0 looks whether the port is free before it loads */
-    uint16_t listen_port;    /* 0: any */
-    size_t max_message;      /* largest contribution to a collective, bytes */
-    bool spin;               /* threads of all ranks here <= cores */
+    const char *transport; /* "shm", "tcp" */
+    const char *control;   /* host that rank 0's control binds */
+    const char *link_host; /* host that this rank's tcp links bind */
+    size_t max_message;    /* largest contribution to a collective, bytes */
+    bool spin;             /* threads of all ranks here <= cores */
     char set_digest[GLM_DIGEST_CHARS + 1];
     char kernels_digest[GLM_DIGEST_CHARS + 1];
     char settings_digest[GLM_DIGEST_CHARS + 1];

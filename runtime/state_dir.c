@@ -66,16 +66,16 @@ enum glm_status glm_state_secret_read(const char *dir, uint8_t secret[32], struc
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) != 0) {
-        status = glm_fail(err, GLM_EIO, "cannot read the lane's secret '%s': %s", path,
-                          strerror(errno));
+        status =
+            glm_fail(err, GLM_EIO, "cannot read the lane's secret '%s': %s", path, strerror(errno));
         glm_error_hint(err, "glmctl apply makes it");
     } else if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
         status = glm_fail(err, GLM_EINVAL,
                           "cannot trust the lane's secret '%s': owner %u mode %03o, want a file of "
-                          "owner %u with mode 600", path, st.st_uid, st.st_mode & 0777u,
-                          geteuid());
-    } else if (st.st_size != GLM_SECRET_BYTES || read(fd, secret, GLM_SECRET_BYTES) !=
-                                                     GLM_SECRET_BYTES) {
+                          "owner %u with mode 600",
+                          path, st.st_uid, st.st_mode & 0777u, geteuid());
+    } else if (st.st_size != GLM_SECRET_BYTES ||
+               read(fd, secret, GLM_SECRET_BYTES) != GLM_SECRET_BYTES) {
         status = glm_fail(err, GLM_EINVAL, "cannot use the lane's secret '%s': %lld bytes, want %d",
                           path, (long long)st.st_size, GLM_SECRET_BYTES);
     }
@@ -88,7 +88,7 @@ enum glm_status glm_state_secret_read(const char *dir, uint8_t secret[32], struc
 
 static long read_pid(int fd)
 {
-    char text[32] = { 0 };
+    char text[32] = {0};
     ssize_t n = pread(fd, text, sizeof text - 1, 0);
     return n > 0 ? strtol(text, NULL, 10) : 0;
 }
@@ -102,7 +102,7 @@ enum glm_status glm_state_lock(const char *dir, const char *name, int *out, stru
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return glm_fail(err, GLM_EIO, "cannot open lock '%s': %s", path, strerror(errno));
-    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     if (fcntl(fd, F_OFD_SETLK, &lock) != 0) {
         if (errno == EAGAIN || errno == EACCES)
             status = glm_fail(err, GLM_EBUSY, "cannot lock '%s': process %ld holds it", path,
@@ -131,7 +131,7 @@ bool glm_state_locked(const char *dir, const char *name, long *pid)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0)
         return false;
-    struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     bool held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
     *pid = read_pid(fd);
     close(fd);
@@ -147,16 +147,18 @@ enum glm_status glm_head_file_write(const char *dir, const struct glm_head_file 
     enum glm_status status = glm_state_path(dir, "head.json", path, err);
     if (status != GLM_OK)
         return status;
-    struct buf b = { 0 };
-    buf_printf(&b, "{\"format_version\": %d, \"pid\": %ld, \"state\": \"%s\", \"url\": ",
-               HEAD_FORMAT, h->pid, glm_head_state_text(h->state));
+    struct buf b = {0};
+    buf_printf(&b,
+               "{\"format_version\": %d, \"pid\": %ld, \"state\": \"%s\", \"url\": ", HEAD_FORMAT,
+               h->pid, glm_head_state_text(h->state));
     buf_json_string(&b, h->url, strlen(h->url));
     buf_str(&b, ", \"control\": ");
     buf_json_string(&b, h->control, strlen(h->control));
     buf_str(&b, ", \"set_digest\": ");
     buf_json_string(&b, h->set_digest, strlen(h->set_digest));
-    buf_printf(&b, ", \"epoch\": %llu, \"started\": %lld, \"error\": ",
-               (unsigned long long)h->epoch, (long long)h->started_s);
+    buf_printf(&b,
+               ", \"epoch\": %llu, \"started\": %lld, \"error\": ", (unsigned long long)h->epoch,
+               (long long)h->started_s);
     buf_json_string(&b, h->error, strlen(h->error));
     buf_str(&b, "}\n");
     status = b.failed ? glm_fail(err, GLM_ENOMEM, "cannot write '%s': out of memory", path)
@@ -187,8 +189,8 @@ enum glm_status glm_head_file_read(const char *dir, struct glm_head_file *out,
                                    struct glm_error *err)
 {
     char path[GLM_STATE_PATH_BYTES], state[32];
-    struct buf text = { 0 };
-    struct glm_head_file h = { .state = GLM_HEAD_N_STATES };
+    struct buf text = {0};
+    struct glm_head_file h = {.state = GLM_HEAD_N_STATES};
     enum glm_status status = glm_state_path(dir, "head.json", path, err);
     if (status == GLM_OK)
         status = glm_file_read(path, HEAD_MAX_BYTES, &text, err);

@@ -34,18 +34,18 @@ enum glm_status glm_state_lock(const char *dir, const char *name, int *fd, struc
 /* Does a process hold it? *pid gets what the file says, 0 when nothing. */
 bool glm_state_locked(const char *dir, const char *name, long *pid);
 
-#define GLM_HEAD_STATE_MAP(X)                                                                      \
-    X(GLM_HEAD_STARTING, "starting")     /* waiting for ranks to join and link */                  \
-    X(GLM_HEAD_LOADING, "loading")       /* weights */                                             \
-    X(GLM_HEAD_LIVE, "live")             /* every rank is ready and the API port is bound */       \
-    X(GLM_HEAD_RESTARTING, "restarting") /* a rank was lost; the set ends or waits to start */     \
-    X(GLM_HEAD_STOPPING, "stopping")                                                               \
-    X(GLM_HEAD_FAILED, "failed")         /* gave up; error says why */
+#define GLM_HEAD_STATE_MAP(X)                                                                  \
+    X(GLM_HEAD_STARTING, "starting")     /* waiting for ranks to join and link */              \
+    X(GLM_HEAD_LOADING, "loading")       /* weights */                                         \
+    X(GLM_HEAD_LIVE, "live")             /* every rank is ready and the API port is bound */   \
+    X(GLM_HEAD_RESTARTING, "restarting") /* a rank was lost; the set ends or waits to start */ \
+    X(GLM_HEAD_STOPPING, "stopping")                                                           \
+    X(GLM_HEAD_FAILED, "failed") /* gave up; error says why */
 enum glm_head_state {
 #define GLM_HEAD_STATE_ENUM(name, text) name,
     GLM_HEAD_STATE_MAP(GLM_HEAD_STATE_ENUM)
 #undef GLM_HEAD_STATE_ENUM
-    GLM_HEAD_N_STATES
+        GLM_HEAD_N_STATES
 };
 const char *glm_head_state_text(enum glm_head_state state);
 
@@ -55,15 +55,14 @@ struct glm_head_file {
     char url[256];     /* "" until live */
     char control[160]; /* HOST:PORT */
     char set_digest[65];
-    uint64_t epoch;     /* of the running set, 1 for the first */
-    int64_t started_s;  /* UTC seconds since 1970 when this head started */
-    char error[1300];   /* why it failed; "" */
+    uint64_t epoch;    /* of the running set, 1 for the first */
+    int64_t started_s; /* UTC seconds since 1970 when this head started */
+    char error[1300];  /* why it failed; "" */
 };
 enum glm_status glm_head_file_write(const char *dir, const struct glm_head_file *h,
                                     struct glm_error *err);
 /* GLM_ENOTFOUND when there is none, GLM_EINVAL when it is not one. */
-enum glm_status glm_head_file_read(const char *dir, struct glm_head_file *h,
-                                   struct glm_error *err);
+enum glm_status glm_head_file_read(const char *dir, struct glm_head_file *h, struct glm_error *err);
 void glm_head_file_remove(const char *dir);
 
 #endif

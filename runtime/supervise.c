@@ -23,21 +23,21 @@ enum { TICK_MS = 100, SETTLE_MS = 50, LAST_WAIT_MS = 2000 };
 
 struct glm_supervise_times glm_supervise_defaults(void)
 {
-    return (struct glm_supervise_times){ .beat_ms = 1000,
-                                         .dead_ms = 10000,
-                                         .join_ms = 60000,
-                                         .link_ms = 5000,
-                                         .stop_ms = 10000,
-                                         .stuck_ms = 300000,
-                                         .back_off_ms = { 1000, 2000, 4000 },
-                                         .n_restarts = 3,
-                                         .healthy_ms = 60000 };
+    return (struct glm_supervise_times){.beat_ms = 1000,
+                                        .dead_ms = 10000,
+                                        .join_ms = 60000,
+                                        .link_ms = 5000,
+                                        .stop_ms = 10000,
+                                        .stuck_ms = 300000,
+                                        .back_off_ms = {1000, 2000, 4000},
+                                        .n_restarts = 3,
+                                        .healthy_ms = 60000};
 }
 
 /* head.json is for people and glmctl: when it cannot be written, serving goes on. */
 static void write_head_file(struct head *h)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_head_file_write(h->config->dir, &h->file, &err) != GLM_OK)
         glm_log(GLM_LOG_ERROR, "%s", err.message);
 }
@@ -62,12 +62,12 @@ static void enter_phase(struct head *h, enum set_phase phase)
 
 static void start_set(struct head *h)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     const struct glm_launcher *launcher = h->config->launcher;
     h->file.epoch++;
     h->told_to_end = h->serving_asked = false;
     h->next = NEXT_RESTART;
-    h->why = (struct glm_error){ 0 };
+    h->why = (struct glm_error){0};
     h->live_ms = 0;
     enter_phase(h, SET_JOINING);
     enter_state(h, GLM_HEAD_STARTING);
@@ -80,8 +80,8 @@ static void start_set(struct head *h)
         struct rank_entry *r = &h->ranks[i];
         r->done_bytes = r->total_bytes = r->memory_bytes = r->round = 0;
         r->ended = r->echoed = false;
-        status = launcher->start(launcher->context, i, h->file.control, h->file.epoch, &r->child,
-                                 &err);
+        status =
+            launcher->start(launcher->context, i, h->file.control, h->file.epoch, &r->child, &err);
         if (status == GLM_OK) {
             r->state = RANK_STARTING;
             r->pid = r->child.pid;
@@ -98,8 +98,8 @@ static void start_set(struct head *h)
 void set_rank_joined(struct head *h)
 {
     struct glm_link_address addresses[GLM_LINK_MAX_WORLD];
-    struct glm_error err = { 0 };
-    struct buf b = { 0 };
+    struct glm_error err = {0};
+    struct buf b = {0};
     buf_printf(&b, "{\"epoch\":%llu,\"links\":[", (unsigned long long)h->file.epoch);
     for (uint32_t i = 0; i < h->lane->world; i++) {
         if (h->ranks[i].state != RANK_JOINED) {
@@ -146,6 +146,7 @@ void set_end(struct head *h, enum set_next next, const struct glm_error *why)
     if (ending)
         return;
     enter_phase(h, SET_ENDING);
+    h->ranks[0].state = RANK_ENDING;
     h->kill_ms = glm_now_ms() + h->lane->times.stop_ms;
     h->moved_ms = glm_now_ms();
     if (h->worker == NULL)
@@ -167,7 +168,7 @@ static void settle(struct head *h)
         for (uint32_t i = 0; i < h->lane->world; i++) {
             const struct rank_entry *r = &h->ranks[i];
             bool asked = r->child.running && !r->echoed;
-            fds[i] = (struct pollfd){ .fd = asked ? r->child.fd : -1, .events = POLLIN };
+            fds[i] = (struct pollfd){.fd = asked ? r->child.fd : -1, .events = POLLIN};
         }
         int left_ms = glm_ms_until(until);
         if (left_ms == 0 || poll(fds, h->lane->world, left_ms) <= 0)
@@ -261,7 +262,7 @@ static void release_addresses(struct head *h)
 {
     for (uint32_t i = 0; i < h->lane->world; i++) {
         glm_link_address_release(&h->ranks[i].link);
-        h->ranks[i].link = (struct glm_link_address){ 0 };
+        h->ranks[i].link = (struct glm_link_address){0};
     }
 }
 
@@ -276,7 +277,7 @@ static void after_end(struct head *h)
     if (h->live_ms != 0 && h->phase_ms - h->live_ms >= times->healthy_ms)
         h->n_restarts = 0;
     if (h->next == NEXT_RESTART && h->n_restarts >= times->n_restarts) {
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         glm_fail(&why, GLM_EPEER, "gave up after %u restarts: %.900s", h->n_restarts,
                  h->why.message);
         glm_error_hint(&why, "%s", h->why.hint);
@@ -299,7 +300,7 @@ static void tick_ending(struct head *h, uint64_t now)
         kill_ranks(h);
     bool worker_is_gone = worker_gone(h, now);
     if (h->hung && h->next == NEXT_RESTART) {
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         glm_fail(&why, GLM_EBUSY, "rank 0 cannot restart: still %s after %u ms; %.800s",
                  glm_worker_phase_text(h->worker_status.phase), h->lane->times.stop_ms,
                  h->why.message);
@@ -324,7 +325,7 @@ static void child_ended(struct head *h, uint32_t rank, const char *how)
     glm_log(GLM_LOG_INFO, "ended peer=%u pid=%ld how=\"%s\"", rank, r->pid, how);
     if (h->phase == SET_ENDING || r->echoed)
         return;
-    struct glm_error why = { 0 };
+    struct glm_error why = {0};
     glm_fail(&why, GLM_EPEER, "rank %u (pid %ld) %s while the lane was %s", rank, r->pid, how,
              glm_head_state_text(h->file.state));
     glm_error_hint(&why, "see %.180s/logs/rank%u.log", h->config->dir, rank);
@@ -364,7 +365,7 @@ static void look_for_stuck(struct head *h, uint64_t now)
     }
     if (now - h->moved_ms < h->lane->times.stuck_ms)
         return;
-    struct glm_error why = { 0 };
+    struct glm_error why = {0};
     glm_fail(&why, GLM_EPEER, "the set is stuck: no progress for %.1f s while %s",
              (double)(now - h->moved_ms) / 1000.0, glm_head_state_text(h->file.state));
     conns_tell_ranks(h, GLM_CONTROL_STOP, "{\"stuck\":true}");
@@ -385,7 +386,7 @@ static void go_live(struct head *h)
 {
     for (uint32_t i = 0; i < h->lane->world; i++)
         h->ranks[i].state = RANK_LIVE;
-    memcpy(h->file.url, h->worker_status.url, sizeof h->file.url);
+    memcpy(h->file.url, h->url, sizeof h->file.url);
     h->live_ms = glm_now_ms();
     h->moved_ms = h->live_ms;
     h->file.error[0] = '\0';
@@ -404,9 +405,10 @@ static void tick_running(struct head *h, uint64_t now)
     if (s->phase == GLM_WORKER_ENDED || s->watch.broken) {
         struct glm_error why = s->error;
         if (s->phase != GLM_WORKER_ENDED || why.status == GLM_OK) {
-            why = (struct glm_error){ 0 };
-            glm_fail(&why, GLM_EPEER, "rank 0 can serve no more: its engine or another rank "
-                                      "failed");
+            why = (struct glm_error){0};
+            glm_fail(&why, GLM_EPEER,
+                     "rank 0 can serve no more: its engine or another rank "
+                     "failed");
         }
         set_rank_failed(h, 0, &why);
         return;
@@ -428,13 +430,13 @@ static void tick(struct head *h)
     if (h->worker != NULL)
         glm_worker_status(h->worker, &h->worker_status);
     else
-        h->worker_status = (struct glm_worker_status){ .phase = GLM_WORKER_LISTENING };
+        h->worker_status = (struct glm_worker_status){.phase = GLM_WORKER_LISTENING};
     reap_children(h);
     conns_tick(h);
     switch (h->phase) {
     case SET_JOINING:
         if (now - h->phase_ms > h->lane->times.join_ms) {
-            struct glm_error why = { 0 };
+            struct glm_error why = {0};
             uint32_t rank = 1;
             while (rank + 1 < h->lane->world && h->ranks[rank].state != RANK_STARTING)
                 rank++;
@@ -464,19 +466,19 @@ static void wait_for_news(struct head *h)
 {
     struct pollfd fds[3 + MAX_CONNS + GLM_LINK_MAX_WORLD];
     size_t n = 0;
-    fds[n++] = (struct pollfd){ .fd = h->next == NEXT_RESTART ? h->config->stop_fd : -1,
-                                .events = POLLIN };
-    fds[n++] = (struct pollfd){ .fd = h->listen_fd, .events = POLLIN };
-    fds[n++] = (struct pollfd){ .fd = h->worker != NULL ? glm_worker_fd(h->worker) : -1,
-                                .events = POLLIN };
+    fds[n++] =
+        (struct pollfd){.fd = h->next == NEXT_RESTART ? h->config->stop_fd : -1, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = h->listen_fd, .events = POLLIN};
+    fds[n++] =
+        (struct pollfd){.fd = h->worker != NULL ? glm_worker_fd(h->worker) : -1, .events = POLLIN};
     for (size_t i = 0; i < MAX_CONNS; i++) {
         struct conn_entry *e = &h->conns[i];
-        fds[n++] = (struct pollfd){ .fd = e->role != CONN_UNUSED ? e->conn.fd : -1,
-                                    .events = glm_conn_events(&e->conn) };
+        fds[n++] = (struct pollfd){.fd = e->role != CONN_UNUSED ? e->conn.fd : -1,
+                                   .events = glm_conn_events(&e->conn)};
     }
     for (uint32_t i = 0; i < h->lane->world; i++)
-        fds[n++] = (struct pollfd){ .fd = h->ranks[i].child.running ? h->ranks[i].child.fd : -1,
-                                    .events = POLLIN };
+        fds[n++] = (struct pollfd){.fd = h->ranks[i].child.running ? h->ranks[i].child.fd : -1,
+                                   .events = POLLIN};
     (void)poll(fds, (nfds_t)n, TICK_MS); /* an interrupted wait is a tick */
     if (fds[0].revents != 0) {
         glm_log(GLM_LOG_INFO, "stopping: a signal asked");
@@ -491,17 +493,12 @@ static void wait_for_news(struct head *h)
 
 /* ---- The whole ---- */
 
-/* An API port that is taken is told before a weight is read. */
-static enum glm_status look_at_port(const struct glm_lane_info *lane, struct glm_error *err)
+static enum glm_status bind_api(struct head *h, struct glm_error *err)
 {
-    int fd = -1;
-    char text[GLM_NET_TEXT_BYTES];
-    if (lane->listen_port == 0)
-        return GLM_OK;
-    enum glm_status status = glm_net_listen(lane->listen_host, lane->listen_port, &fd, text, err);
-    if (status == GLM_OK)
-        close(fd);
-    else
+    const struct glm_service *service = &h->lane->service;
+    enum glm_status status = service->bind(service->context, h->url, err);
+    h->bound = status == GLM_OK;
+    if (status == GLM_EBUSY)
         glm_error_hint(err, "free the address or change the lane's 'listen'");
     return status;
 }
@@ -513,12 +510,12 @@ static enum glm_status open_head(struct head *h, struct glm_error *err)
     enum glm_status status = glm_state_lock(dir, "lock", &h->lock_fd, err);
     if (status != GLM_OK)
         return status;
-    h->file = (struct glm_head_file){ .pid = (long)getpid(), .state = GLM_HEAD_STARTING,
-                                      .started_s = (int64_t)time(NULL) };
+    h->file = (struct glm_head_file){
+        .pid = (long)getpid(), .state = GLM_HEAD_STARTING, .started_s = (int64_t)time(NULL)};
     memcpy(h->file.set_digest, h->lane->set_digest, sizeof h->file.set_digest);
     status = glm_state_secret_read(dir, h->secret, err);
     if (status == GLM_OK)
-        status = look_at_port(h->lane, err);
+        status = bind_api(h, err);
     if (status == GLM_OK)
         status = glm_net_listen(h->lane->control, 0, &h->listen_fd, text, err);
     if (status == GLM_OK) {
@@ -543,6 +540,8 @@ static void close_head(struct head *h, enum glm_status status)
 {
     const struct glm_error *why = &h->why;
     conns_close_all(h);
+    if (h->bound && !h->hung) /* a hung worker may still use it; the process frees it */
+        h->lane->service.unbind(h->lane->service.context);
     if (h->listen_fd >= 0)
         close(h->listen_fd);
     if (h->lock_fd >= 0) {

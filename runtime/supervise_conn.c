@@ -15,9 +15,9 @@
 #include <cjson/cJSON.h>
 
 enum {
-    GREET_MS = 5000,   /* for a stranger to greet */
-    IDLE_MS = 60000,   /* for glmctl to ask something */
-    ENDED_MS = 50,     /* between a process's last socket and its end */
+    GREET_MS = 5000, /* for a stranger to greet */
+    IDLE_MS = 60000, /* for glmctl to ask something */
+    ENDED_MS = 50,   /* between a process's last socket and its end */
     STATUS_FORMAT = 1,
 };
 
@@ -37,7 +37,7 @@ static void close_entry(struct head *h, struct conn_entry *e)
     if (e->role == CONN_RANK && h->ranks[e->rank].entry == e)
         h->ranks[e->rank].entry = NULL;
     glm_conn_release(&e->conn);
-    *e = (struct conn_entry){ .role = CONN_UNUSED };
+    *e = (struct conn_entry){.role = CONN_UNUSED};
 }
 
 static void send_frame(struct head *h, struct conn_entry *e, enum glm_control_type type,
@@ -51,7 +51,7 @@ static void send_frame(struct head *h, struct conn_entry *e, enum glm_control_ty
 /* Answers with REFUSED and lets the connection drain. */
 static void refuse(struct head *h, struct conn_entry *e, const char *message)
 {
-    struct buf b = { 0 };
+    struct buf b = {0};
     glm_log(GLM_LOG_WARN, "refused a connection why=\"%s\"", message);
     buf_str(&b, "{\"message\":");
     buf_json_string(&b, message, strlen(message));
@@ -85,9 +85,9 @@ static bool same_settings(const struct head *h, const cJSON *hello, uint32_t ran
     const struct glm_lane_info *lane = h->lane;
     const struct {
         const char *key, *ours;
-    } settings[] = { { "set_digest", lane->set_digest },
-                     { "kernels_digest", lane->kernels_digest },
-                     { "settings_digest", lane->settings_digest } };
+    } settings[] = {{"set_digest", lane->set_digest},
+                    {"kernels_digest", lane->kernels_digest},
+                    {"settings_digest", lane->settings_digest}};
     if (number(hello, "world") != lane->world) {
         snprintf(message, capacity, "rank %u has world %llu, rank 0 has %u", rank,
                  (unsigned long long)number(hello, "world"), lane->world);
@@ -118,7 +118,7 @@ static void join(struct head *h, struct conn_entry *e, const cJSON *hello)
     } else if (h->phase != SET_JOINING || h->ranks[rank].state != RANK_STARTING) {
         snprintf(message, sizeof message, "rank %u has joined already or is not wanted now", rank);
     } else if (!same_settings(h, hello, rank, message, sizeof message)) {
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         glm_fail(&why, GLM_ESTALE, "%s", message);
         glm_error_hint(&why, "apply the lane again: glmctl apply");
         refuse(h, e, message);
@@ -173,7 +173,7 @@ static void rank_says(struct head *h, struct conn_entry *e, const struct glm_con
     } else if (f->type == GLM_CONTROL_BEAT) {
         r->round = number(json, "round");
     } else if (f->type == GLM_CONTROL_FAILED) {
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         uint64_t status = number(json, "status");
         bool known = status > GLM_OK && status <= GLM_ENOTFOUND;
         glm_fail(&why, known ? (enum glm_status)status : GLM_EINVAL, "rank %u failed: %.900s",
@@ -181,7 +181,7 @@ static void rank_says(struct head *h, struct conn_entry *e, const struct glm_con
         glm_error_hint(&why, "%.250s", text(json, "hint"));
         set_rank_failed(h, e->rank, &why);
     } else {
-        struct glm_error why = { 0 };
+        struct glm_error why = {0};
         glm_fail(&why, GLM_EINVAL, "rank %u sent '%s' out of turn", e->rank,
                  glm_control_type_text(f->type));
         set_rank_failed(h, e->rank, &why);
@@ -194,9 +194,10 @@ static void rank_says(struct head *h, struct conn_entry *e, const struct glm_con
 static void write_rank(const struct head *h, uint32_t i, struct buf *b)
 {
     const struct rank_entry *r = &h->ranks[i];
-    buf_printf(b, "%s{\"rank\": %u, \"pid\": %ld, \"state\": \"%s\", \"done_bytes\": %llu, "
-                  "\"total_bytes\": %llu, \"memory_bytes\": %llu, \"round\": %llu, "
-                  "\"restarts\": %u, \"last_error\": ",
+    buf_printf(b,
+               "%s{\"rank\": %u, \"pid\": %ld, \"state\": \"%s\", \"done_bytes\": %llu, "
+               "\"total_bytes\": %llu, \"memory_bytes\": %llu, \"round\": %llu, "
+               "\"restarts\": %u, \"last_error\": ",
                i == 0 ? "" : ", ", i, r->pid, rank_state_text(r->state),
                (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes,
                (unsigned long long)r->memory_bytes, (unsigned long long)r->round, r->restarts);
@@ -206,12 +207,14 @@ static void write_rank(const struct head *h, uint32_t i, struct buf *b)
 
 static void answer_status(struct head *h, struct conn_entry *e)
 {
-    struct buf b = { 0 };
-    buf_printf(&b, "{\"format_version\": %d, \"state\": \"%s\", \"pid\": %ld, \"url\": ",
-               STATUS_FORMAT, glm_head_state_text(h->file.state), h->file.pid);
+    struct buf b = {0};
+    buf_printf(&b,
+               "{\"format_version\": %d, \"state\": \"%s\", \"pid\": %ld, \"url\": ", STATUS_FORMAT,
+               glm_head_state_text(h->file.state), h->file.pid);
     buf_json_string(&b, h->file.url, strlen(h->file.url));
-    buf_printf(&b, ", \"set_digest\": \"%s\", \"epoch\": %llu, \"uptime_s\": %.1f, "
-                   "\"restarts\": %llu, \"error\": ",
+    buf_printf(&b,
+               ", \"set_digest\": \"%s\", \"epoch\": %llu, \"uptime_s\": %.1f, "
+               "\"restarts\": %llu, \"error\": ",
                h->lane->set_digest, (unsigned long long)h->file.epoch,
                (double)(glm_now_ms() - h->started_ms) / 1000.0,
                (unsigned long long)(h->file.epoch - 1));
@@ -256,7 +259,7 @@ void conns_accept(struct head *h)
         int fd = glm_net_accept(h->listen_fd);
         if (fd < 0)
             return;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         e->conn.epoch = h->file.epoch;
         if (glm_conn_init(&e->conn, fd, true, h->secret, &err) != GLM_OK) {
             glm_log(GLM_LOG_WARN, "dropped a connection why=\"%s\"", err.message);
@@ -277,9 +280,9 @@ static void connection_lost(struct head *h, struct conn_entry *e, const char *wh
     if (!was_rank || h->phase == SET_ENDING || !h->ranks[rank].child.running)
         return;
     /* A rank that ended is told by its launcher, with how it ended; one that lives is lost here. */
-    struct pollfd ended = { .fd = h->ranks[rank].child.fd, .events = POLLIN };
+    struct pollfd ended = {.fd = h->ranks[rank].child.fd, .events = POLLIN};
     if (poll(&ended, 1, ENDED_MS) <= 0) {
-        struct glm_error lost = { 0 };
+        struct glm_error lost = {0};
         glm_fail(&lost, GLM_EPEER, "rank %u (pid %ld) is lost: %s", rank, h->ranks[rank].pid, why);
         set_rank_failed(h, rank, &lost);
     }
@@ -287,11 +290,11 @@ static void connection_lost(struct head *h, struct conn_entry *e, const char *wh
 
 void conns_serve(struct head *h, struct conn_entry *e)
 {
-    struct glm_error pumped = { 0 };
+    struct glm_error pumped = {0};
     (void)glm_conn_pump(&e->conn, &pumped); /* next says what it means */
     while (e->role != CONN_UNUSED && !e->closing) {
         struct glm_control_frame f;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         enum glm_status status = glm_conn_next(&e->conn, &f, &err);
         if (status == GLM_EAGAIN)
             return;
@@ -318,8 +321,8 @@ void conns_tell_ranks(struct head *h, enum glm_control_type type, const char *js
 static void tick_entry(struct head *h, struct conn_entry *e, uint64_t now)
 {
     const struct glm_supervise_times *times = &h->lane->times;
-    if (e->closing && (e->conn.eof || e->conn.out_sent == e->conn.out.len ||
-                       now - e->opened_ms > GREET_MS))
+    if (e->closing &&
+        (e->conn.eof || e->conn.out_sent == e->conn.out.len || now - e->opened_ms > GREET_MS))
         close_entry(h, e);
     else if (e->role == CONN_GREETING && now - e->opened_ms > GREET_MS)
         connection_lost(h, e, "it does not greet");

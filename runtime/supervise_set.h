@@ -21,19 +21,19 @@ struct conn_entry {
     struct glm_conn conn;
 };
 
-#define RANK_STATE_MAP(X)                                                                          \
-    X(RANK_DOWN, "down")         /* not running */                                                 \
-    X(RANK_STARTING, "starting") /* started, has not joined */                                     \
-    X(RANK_JOINED, "joined")     /* waits for the others */                                        \
-    X(RANK_LOADING, "loading")                                                                     \
-    X(RANK_READY, "ready")                                                                         \
-    X(RANK_LIVE, "live")                                                                           \
+#define RANK_STATE_MAP(X)                                      \
+    X(RANK_DOWN, "down")         /* not running */             \
+    X(RANK_STARTING, "starting") /* started, has not joined */ \
+    X(RANK_JOINED, "joined")     /* waits for the others */    \
+    X(RANK_LOADING, "loading")                                 \
+    X(RANK_READY, "ready")                                     \
+    X(RANK_LIVE, "live")                                       \
     X(RANK_ENDING, "ending")
 enum rank_state {
 #define RANK_STATE_ENUM(name, text) name,
     RANK_STATE_MAP(RANK_STATE_ENUM)
 #undef RANK_STATE_ENUM
-    RANK_N_STATES
+        RANK_N_STATES
 };
 
 struct rank_entry {
@@ -63,6 +63,8 @@ struct head {
     uint8_t secret[32];
     int lock_fd, listen_fd;
     struct glm_head_file file; /* what head.json says */
+    char url[GLM_URL_BYTES];   /* of the bound API */
+    bool bound;
     uint64_t started_ms;
 
     enum set_phase phase;
@@ -73,7 +75,7 @@ struct head {
     struct conn_entry conns[MAX_CONNS];
     uint64_t beat_ms;
     bool serving_asked;
-    uint64_t live_ms; /* since when it is live, 0 */
+    uint64_t live_ms;              /* since when it is live, 0 */
     uint64_t moved_ms, moved_mark; /* progress of rounds or loads, for stuck_ms */
 
     enum set_next next;

@@ -31,8 +31,8 @@ struct glm_worker {
     void *server;
 };
 
-static const char *const phase_texts[] = { "listening", "linking", "loading",
-                                           "ready",     "serving", "ended" };
+static const char *const phase_texts[] = {"listening", "linking", "loading",
+                                          "ready",     "serving", "ended"};
 
 const char *glm_worker_phase_text(enum glm_worker_phase phase)
 {
@@ -77,7 +77,7 @@ static int peer_alive(void *context, uint32_t peer)
 static enum glm_status link_up(struct glm_worker *w, struct glm_error *err)
 {
     const struct glm_lane_info *lane = w->lane;
-    struct glm_link *links[GLM_LINK_MAX_WORLD] = { NULL };
+    struct glm_link *links[GLM_LINK_MAX_WORLD] = {NULL};
     struct glm_collective *c = NULL;
     if (lane->world == 1)
         return GLM_OK;
@@ -104,9 +104,8 @@ static enum glm_status link_up(struct glm_worker *w, struct glm_error *err)
 
 static enum glm_status open_engine(struct glm_worker *w, void **engine, struct glm_error *err)
 {
-    struct glm_open_config config = { .collective = w->collective,
-                                      .progress = note_progress,
-                                      .progress_context = w };
+    struct glm_open_config config = {
+        .collective = w->collective, .progress = note_progress, .progress_context = w};
     uint64_t memory_bytes = 0;
     const struct glm_service *service = &w->lane->service;
     enum glm_status status = service->open(service->context, &config, engine, &memory_bytes, err);
@@ -128,21 +127,20 @@ static enum glm_status serve(struct glm_worker *w, void *engine, struct glm_erro
     if (!go)
         return GLM_OK;
 
-    char url[GLM_URL_BYTES] = "";
     void *server = NULL;
-    enum glm_status status = service->start(service->context, engine, &server, url, err);
+    enum glm_status status = service->start(service->context, engine, &server, err);
     if (status != GLM_OK)
         return status;
     pthread_mutex_lock(&w->mutex);
     w->server = server;
     w->status.phase = GLM_WORKER_SERVING;
-    memcpy(w->status.url, url, sizeof url);
     tell(w);
     while (!w->stop_wanted && !w->abort_wanted)
         pthread_cond_wait(&w->wanted, &w->mutex);
     w->server = NULL;
+    const char *why = w->abort_wanted ? "a rank was lost, it is restarting" : "it is stopping";
     pthread_mutex_unlock(&w->mutex);
-    service->stop(server);
+    service->stop(server, why);
     return GLM_OK;
 }
 
@@ -167,7 +165,7 @@ static enum glm_status run(struct glm_worker *w, struct glm_error *err)
 static void *worker_main(void *argument)
 {
     struct glm_worker *w = argument;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     enum glm_status status = run(w, &err);
     pthread_mutex_lock(&w->mutex);
     struct glm_collective *c = w->collective;
@@ -203,7 +201,7 @@ enum glm_status glm_worker_new(const struct glm_lane_info *lane, const uint8_t s
     w->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (w->event_fd < 0)
         status = glm_fail(err, GLM_EIO, "cannot start rank %u: %s", lane->rank, strerror(errno));
-    *address = (struct glm_link_address){ 0 };
+    *address = (struct glm_link_address){0};
     if (status == GLM_OK && lane->world > 1)
         status = glm_link_listen(lane->transport, lane->link_host, lane->rank, lane->world,
                                  lane->max_message, secret, &w->listener, address, err);

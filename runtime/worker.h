@@ -14,7 +14,7 @@ enum glm_worker_phase {
     GLM_WORKER_LINKING,
     GLM_WORKER_LOADING,
     GLM_WORKER_READY,   /* rank 0: waits for serve. Others: follow */
-    GLM_WORKER_SERVING, /* rank 0: the API port is bound */
+    GLM_WORKER_SERVING, /* rank 0 */
     GLM_WORKER_ENDED,   /* error says why; status GLM_OK: it was asked to, or rank 0 said stop */
 };
 const char *glm_worker_phase_text(enum glm_worker_phase phase);
@@ -23,8 +23,7 @@ struct glm_worker_status {
     enum glm_worker_phase phase;
     struct glm_error error;
     uint64_t done_bytes, total_bytes, memory_bytes;
-    uint64_t rounds; /* lists run so far */
-    char url[GLM_URL_BYTES];
+    uint64_t rounds;              /* lists run so far */
     struct glm_serve_watch watch; /* rank 0 while serving */
 };
 

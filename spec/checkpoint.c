@@ -356,7 +356,7 @@ static enum glm_status load_header(struct opening *o, uint32_t i)
     buf_release(&header);
     if (fd >= 0)
         close(fd);
-    return status == GLM_OK ? GLM_OK : GLM_ECHECKPOINT;
+    return status == GLM_OK || status == GLM_ENOMEM ? status : GLM_ECHECKPOINT;
 }
 
 /* ---- tensors of all files ---- */
@@ -457,7 +457,8 @@ static enum glm_status open_files(struct opening *o)
         return out_of_memory(o);
     hash_bytes(o, o->config.data, o->config.len);
     for (uint32_t i = 0; i < o->c->n_files; i++)
-        load_header(o, i);
+        if (load_header(o, i) == GLM_ENOMEM)
+            return GLM_ENOMEM;
     if (o->diags->n_errors > errors)
         return GLM_ECHECKPOINT; /* what else is missing would only follow from it */
     status = join_tensors(o);

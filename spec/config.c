@@ -142,7 +142,7 @@ static enum glm_status read_numbers(const struct config *c, struct glm_model *m)
         if (!absent || row->fallback < 0) {
             char supported[64];
             snprintf(supported, sizeof supported, "an integer from %u to %u", row->min, row->max);
-            if (!cJSON_IsNumber(value) || !(value->valuedouble >= row->min) ||
+            if (value == NULL || !cJSON_IsNumber(value) || !(value->valuedouble >= row->min) ||
                 !(value->valuedouble <= row->max) ||
                 floor(value->valuedouble) != value->valuedouble)
                 return fail_value(c, row->place, row->key, value, supported);

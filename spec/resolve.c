@@ -4,6 +4,7 @@
  * and topology are topology.c's, the checkpoint's folder hub.c's. */
 #include "spec/resolve.h"
 #include "spec/schema.h"
+#include "spec/base/nearest.h"
 
 #include <openssl/evp.h>
 
@@ -176,7 +177,7 @@ static void resolve_ranks(struct resolve *r, uint32_t lane_i)
     const struct yaml_node *list = resolve_get(map, "ranks");
     if (list == NULL || !r->names_good)
         return;
-    const struct yaml_node *where[GLM_MAX_RANKS];
+    struct src_span where[GLM_MAX_RANKS] = {{0}};
     bool good = true;
     for (const struct yaml_node *n = list->first; n != NULL; n = n->next) {
         char who[40];
@@ -193,10 +194,10 @@ static void resolve_ranks(struct resolve *r, uint32_t lane_i)
             diag_add(r->diags, DIAG_ERROR, n->at, "spec.node-twice",
                      "a node is a place for one rank; list another node on the same host",
                      "ranks %u and %u both name node '%s'", k, rank, n->text);
-            diag_add(r->diags, DIAG_NOTE, where[k]->at, NULL, NULL, "the first one is here");
+            diag_add(r->diags, DIAG_NOTE, where[k], NULL, NULL, "the first one is here");
             break;
         }
-        where[rank] = n;
+        where[rank] = n->at;
         lane->ranks[lane->n_ranks++] = node;
     }
     const struct yaml_node *tp = resolve_get(map, "tp");

@@ -83,9 +83,11 @@ struct network {
     bool is_switch;
 };
 
-static uint32_t network_of(const struct network *n)
+/* Whether one network holds the other's addresses. */
+static bool overlap(const struct network *a, const struct network *b)
 {
-    return n->address & (0xFFFFFFFFu << (32 - n->prefix));
+    uint32_t prefix = a->prefix < b->prefix ? a->prefix : b->prefix;
+    return ((a->address ^ b->address) & ~(0xFFFFFFFFu >> prefix)) == 0;
 }
 
 /* The addresses of one cable; appended to seen[] after comparison with the cables before. */
@@ -115,7 +117,7 @@ static bool read_addresses(struct resolve *r, const struct yaml_node *list, uint
         }
         for (uint32_t j = 0; j < *n_seen; j++) {
             bool same = seen[j].address == now.address;
-            bool shared = network_of(&seen[j]) == network_of(&now) && seen[j].cable != cable_i &&
+            bool shared = overlap(&seen[j], &now) && seen[j].cable != cable_i &&
                           !(is_switch && seen[j].is_switch);
             if (!same && !shared)
                 continue;
@@ -131,10 +133,11 @@ static bool read_addresses(struct resolve *r, const struct yaml_node *list, uint
         ends[i]->address = arena_strdup(r->arena, plain);
         r->enospace |= ends[i]->address == NULL;
     }
-    if (!is_switch && network_of(&seen[start]) != network_of(&seen[start + 1])) {
+    const struct network *first = &seen[start];
+    if (!is_switch && !overlap(&first[0], &first[1])) {
         diag_add(r->diags, DIAG_ERROR, list->at, "spec.cable-subnet", NULL,
                  "the two ends of a cable must share a network, found '%s' and '%s'",
-                 list->first->text, list->first->next->text);
+                 first[0].at->text, first[1].at->text);
         return false;
     }
     return true;
@@ -190,7 +193,7 @@ static bool read_cable(struct resolve *r, const struct yaml_node *n, struct netw
 
 void resolve_cables(struct resolve *r)
 {
-    struct network seen[2 * GLM_MAX_CABLES];
+    struct network seen[2 * GLM_MAX_CABLES] = {0};
     uint32_t n_seen = 0;
     const struct yaml_node *list = resolve_get(r->root, "cables");
     r->cables_good = r->names_good && (list != NULL || yaml_get(r->root, "cables") == NULL);

@@ -153,6 +153,14 @@ static enum glm_status on_start(struct builder *b, const yaml_event_t *e, enum y
     return GLM_OK;
 }
 
+/* A flow list or map of one line spans it all; a block has no end worth marking. */
+static void widen(struct yaml_node *n, const yaml_event_t *e)
+{
+    bool closed = e->end_mark.index > e->start_mark.index; /* its bracket; a block's end is empty */
+    if (closed && e->end_mark.line + 1 == n->at.line && e->end_mark.column + 1 > n->at.col)
+        n->at.len = (uint32_t)e->end_mark.column + 1 - n->at.col;
+}
+
 static enum glm_status on_event(struct builder *b, const yaml_event_t *e)
 {
     struct src_span at = span(b, e->start_mark, e->end_mark);
@@ -178,6 +186,7 @@ static enum glm_status on_event(struct builder *b, const yaml_event_t *e)
     case YAML_SEQUENCE_END_EVENT:
     case YAML_MAPPING_END_EVENT:
         b->depth--;
+        widen(b->open[b->depth], e);
         return GLM_OK;
     case YAML_NO_EVENT:
     case YAML_STREAM_START_EVENT:

@@ -17,7 +17,7 @@ enum yaml_shape { YAML_TEXT, YAML_LIST, YAML_MAP };
 /* Lives in the arena. Members of a list and of a map are a chain, in source order. */
 struct yaml_node {
     enum yaml_shape shape;
-    struct src_span at; /* of a list or map: its first character */
+    struct src_span at; /* of a block list or map: its first character */
     const char *text;   /* YAML_TEXT: NUL-terminated, without NUL inside */
     bool quoted;        /* written with quotes or as a block: never a number or a boolean */
     const char *key;    /* of a map's member; NULL in a list */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A stream of control frames as a peer may send it: byte 0 says how the stream is cut, byte 1
- * whether the MAC of each whole frame is made right first, so that both sides of the MAC are met. */
+ * whether the MAC of each whole frame is made right first, so that both sides of the MAC are met.
+ */
 #include "runtime/control.h"
 #include "runtime/secret.h"
 
@@ -40,7 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (have < len) {
         have = have + step < len ? have + step : len;
         struct glm_control_frame f;
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         size_t used = 0;
         enum glm_status status;
         do {

@@ -19,6 +19,7 @@
 struct fake_lane {
     uint32_t rank, world;
     uint16_t port;
+    int listen_fd; /* of the bound API */
     int steps, step_ms, fail_rank, crash_rank, hang_rank, stuck_after;
 };
 
@@ -32,7 +33,6 @@ struct fake_engine {
 struct fake_server {
     struct fake_engine *engine;
     pthread_t thread;
-    int listen_fd;
     atomic_bool stop, busy, broken;
     _Atomic uint64_t rounds;
 };
@@ -42,13 +42,12 @@ static void pause_ms(int ms)
     (void)poll(NULL, 0, ms);
 }
 
-static enum glm_status fake_open(void *context, const struct glm_open_config *config,
-                                 void **engine, uint64_t *memory_bytes, struct glm_error *err)
+static enum glm_status fake_open(void *context, const struct glm_open_config *config, void **engine,
+                                 uint64_t *memory_bytes, struct glm_error *err)
 {
     struct fake_lane *lane = context;
     for (int i = 0; i <= lane->steps; i++) {
-        config->progress(config->progress_context, (uint64_t)i * 100,
-                         (uint64_t)lane->steps * 100);
+        config->progress(config->progress_context, (uint64_t)i * 100, (uint64_t)lane->steps * 100);
         pause_ms(lane->step_ms);
     }
     if ((int)lane->rank == lane->fail_rank)
@@ -62,9 +61,8 @@ static enum glm_status fake_open(void *context, const struct glm_open_config *co
         return glm_fail(err, GLM_ENOMEM, "cannot open: out of memory");
     e->lane = lane;
     e->collective = config->collective;
-    if (e->collective != NULL &&
-        glm_collective_prepare(e->collective, GLM_GATHER, &e->own, e->all, sizeof e->own,
-                               &e->gather, err) != GLM_OK) {
+    if (e->collective != NULL && glm_collective_prepare(e->collective, GLM_GATHER, &e->own, e->all,
+                                                        sizeof e->own, &e->gather, err) != GLM_OK) {
         free(e);
         return err->status;
     }
@@ -124,25 +122,33 @@ static void *serve_rounds(void *argument)
     return NULL;
 }
 
-static enum glm_status fake_start(void *context, void *engine, void **server,
-                                  char url[GLM_URL_BYTES], struct glm_error *err)
+static enum glm_status fake_bind(void *context, char url[GLM_URL_BYTES], struct glm_error *err)
 {
     struct fake_lane *lane = context;
     char text[GLM_NET_TEXT_BYTES];
+    enum glm_status status = glm_net_listen("127.0.0.1", lane->port, &lane->listen_fd, text, err);
+    if (status == GLM_OK)
+        snprintf(url, GLM_URL_BYTES, "http://%s", text);
+    return status;
+}
+
+static void fake_unbind(void *context)
+{
+    struct fake_lane *lane = context;
+    close(lane->listen_fd);
+}
+
+static enum glm_status fake_start(void *context, void *engine, void **server, struct glm_error *err)
+{
+    (void)context;
     struct fake_server *s = calloc(1, sizeof *s);
     if (s == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot serve: out of memory");
     s->engine = engine;
-    enum glm_status status = glm_net_listen("127.0.0.1", lane->port, &s->listen_fd, text, err);
-    if (status == GLM_OK && pthread_create(&s->thread, NULL, serve_rounds, s) != 0) {
-        close(s->listen_fd);
-        status = glm_fail(err, GLM_EIO, "cannot serve: no thread");
-    }
-    if (status != GLM_OK) {
+    if (pthread_create(&s->thread, NULL, serve_rounds, s) != 0) {
         free(s);
-        return status;
+        return glm_fail(err, GLM_EIO, "cannot serve: no thread");
     }
-    snprintf(url, GLM_URL_BYTES, "http://%s", text);
     *server = s;
     return GLM_OK;
 }
@@ -150,9 +156,9 @@ static enum glm_status fake_start(void *context, void *engine, void **server,
 static void fake_watch(void *server, struct glm_serve_watch *out)
 {
     struct fake_server *s = server;
-    *out = (struct glm_serve_watch){ .rounds = atomic_load(&s->rounds),
-                                     .busy = atomic_load(&s->busy),
-                                     .broken = atomic_load(&s->broken) };
+    *out = (struct glm_serve_watch){.rounds = atomic_load(&s->rounds),
+                                    .busy = atomic_load(&s->busy),
+                                    .broken = atomic_load(&s->broken)};
 }
 
 static void fake_stats(void *server, struct buf *json)
@@ -161,13 +167,13 @@ static void fake_stats(void *server, struct buf *json)
     buf_printf(json, "{\"rounds\": %llu}", (unsigned long long)atomic_load(&s->rounds));
 }
 
-static void fake_stop(void *server)
+static void fake_stop(void *server, const char *why)
 {
+    (void)why;
     struct fake_server *s = server;
     char op = 's';
     atomic_store(&s->stop, true);
     pthread_join(s->thread, NULL);
-    close(s->listen_fd);
     if (!atomic_load(&s->broken))
         run_list(s->engine, &op, NULL);
     free(s);
@@ -197,34 +203,39 @@ static struct glm_supervise_times read_times(const cJSON *json)
 enum glm_status fake_lane_load(const char *launch_path, uint32_t rank, struct glm_lane_info *out,
                                struct glm_error *err)
 {
-    struct buf text = { 0 };
+    struct buf text = {0};
     enum glm_status status = glm_file_read(launch_path, 65536, &text, err);
     struct fake_lane *lane = status == GLM_OK ? calloc(1, sizeof *lane) : NULL;
     if (lane == NULL)
         return status != GLM_OK ? status : glm_fail(err, GLM_ENOMEM, "out of memory");
     cJSON *json = cJSON_ParseWithLength(buf_text(&text), text.len);
-    *lane = (struct fake_lane){ .rank = rank,
-                                .world = (uint32_t)number(json, "world", 3),
-                                .port = (uint16_t)number(json, "port", 0),
-                                .steps = number(json, "steps", 5),
-                                .step_ms = number(json, "step_ms", 10),
-                                .fail_rank = number(json, "fail_rank", -1),
-                                .crash_rank = number(json, "crash_rank", -1),
-                                .hang_rank = number(json, "hang_rank", -1),
-                                .stuck_after = number(json, "stuck_after", 0) };
+    *lane = (struct fake_lane){.rank = rank,
+                               .world = (uint32_t)number(json, "world", 3),
+                               .port = (uint16_t)number(json, "port", 0),
+                               .steps = number(json, "steps", 5),
+                               .step_ms = number(json, "step_ms", 10),
+                               .fail_rank = number(json, "fail_rank", -1),
+                               .crash_rank = number(json, "crash_rank", -1),
+                               .hang_rank = number(json, "hang_rank", -1),
+                               .stuck_after = number(json, "stuck_after", 0)};
     *out = (struct glm_lane_info){
         .rank = rank,
         .world = lane->world,
         .transport = number(json, "tcp", 0) != 0 ? "tcp" : "shm",
         .control = "127.0.0.1",
         .link_host = "127.0.0.1",
-        .listen_host = "127.0.0.1",
-        .listen_port = lane->port,
         .max_message = 4096,
         .times = read_times(json),
-        .service = { .context = lane, .open = fake_open, .follow = fake_follow,
-                     .close = fake_close, .start = fake_start, .watch = fake_watch,
-                     .stats = fake_stats, .stop = fake_stop },
+        .service = {.context = lane,
+                    .bind = fake_bind,
+                    .unbind = fake_unbind,
+                    .open = fake_open,
+                    .follow = fake_follow,
+                    .close = fake_close,
+                    .start = fake_start,
+                    .watch = fake_watch,
+                    .stats = fake_stats,
+                    .stop = fake_stop},
     };
     memset(out->set_digest, 'a', GLM_DIGEST_CHARS);
     memset(out->kernels_digest, number(json, "digest_rank", -1) == (int)rank ? 'x' : 'b',
@@ -258,16 +269,18 @@ static void say_stacks(void)
 
 int fake_glmd_main(int argc, char **argv)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     bool hung = false;
-    char program[4096] = { 0 };
-    struct glm_daemon_config config = { .program = program, .dump_stacks = say_stacks,
-                                        .load = fake_lane_load, .release = fake_lane_release };
+    char program[4096] = {0};
+    struct glm_daemon_config config = {.program = program,
+                                       .dump_stacks = say_stacks,
+                                       .load = fake_lane_load,
+                                       .release = fake_lane_release};
     if (readlink("/proc/self/exe", program, sizeof program - 1) < 0 || pipe(stop_pipe) != 0 ||
         glm_daemon_options(argc, argv, &config, &err) != GLM_OK)
         return 64;
     config.stop_fd = stop_pipe[0];
-    struct sigaction action = { .sa_handler = on_signal };
+    struct sigaction action = {.sa_handler = on_signal};
     sigaction(SIGTERM, &action, NULL);
     int code = glm_daemon_run(&config, &hung);
     if (hung)

@@ -55,10 +55,10 @@ static void listen_all(const char *kind, uint32_t world, size_t max_message, str
                        struct glm_link_address *addresses)
 {
     for (uint32_t i = 0; i < world; i++) {
-        struct glm_error err = { 0 };
-        all[i] = (struct one_rank){ .rank = i, .addresses = addresses };
-        if (glm_link_listen(kind, "127.0.0.1", i, world, max_message, test_secret,
-                            &all[i].listener, &addresses[i], &err) != GLM_OK)
+        struct glm_error err = {0};
+        all[i] = (struct one_rank){.rank = i, .addresses = addresses};
+        if (glm_link_listen(kind, "127.0.0.1", i, world, max_message, test_secret, &all[i].listener,
+                            &addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
 }

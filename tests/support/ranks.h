@@ -32,10 +32,10 @@ void test_links_connect(const char *kind, uint32_t world, size_t max_message,
 extern const uint8_t test_secret[32];
 
 /* In a body: leave with the line number when the condition does not hold. */
-#define BODY_CHECK(condition)                                                                      \
-    do {                                                                                           \
-        if (!(condition))                                                                          \
-            return __LINE__;                                                                       \
+#define BODY_CHECK(condition) \
+    do {                      \
+        if (!(condition))     \
+            return __LINE__;  \
     } while (0)
 
 #endif

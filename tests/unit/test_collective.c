@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-static const char *const kinds[] = { "shm", "tcp" };
+static const char *const kinds[] = {"shm", "tcp"};
 
 /* Values whose sum depends on the order, and some that are special. */
 static float element(uint32_t rank, size_t i)
@@ -39,14 +39,21 @@ static float expected_sum(uint32_t world, size_t i)
     return sum;
 }
 
-static const size_t sum_floats[] = { 1, 3, 16, 17, 256, 4099, GLM_SUM_OWNER_BYTES / 4 - 1,
-                                     GLM_SUM_OWNER_BYTES / 4, GLM_SUM_OWNER_BYTES / 4 + 5,
-                                     200003 };
+static const size_t sum_floats[] = {1,
+                                    3,
+                                    16,
+                                    17,
+                                    256,
+                                    4099,
+                                    GLM_SUM_OWNER_BYTES / 4 - 1,
+                                    GLM_SUM_OWNER_BYTES / 4,
+                                    GLM_SUM_OWNER_BYTES / 4 + 5,
+                                    200003};
 enum { N_SUMS = sizeof sum_floats / sizeof sum_floats[0], MAX_FLOATS = 200003 };
 
 static int sum_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     bool in_place = *(bool *)context;
     float *from = calloc(MAX_FLOATS, 4), *to = in_place ? from : malloc(MAX_FLOATS * 4);
     struct glm_collective_step *s = NULL;
@@ -78,9 +85,11 @@ static void sums_small_and_large_in_rank_order_with_equal_bits(void **state)
         for (uint32_t world = 1; world <= 5; world++)
             for (int in_place = 0; in_place < 2; in_place++) {
                 bool flag = in_place != 0;
-                test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = world,
-                                                     .max_message = MAX_FLOATS * 4,
-                                                     .body = sum_body, .context = &flag });
+                test_ranks_run(&(struct test_ranks){.kind = kinds[kind],
+                                                    .world = world,
+                                                    .max_message = MAX_FLOATS * 4,
+                                                    .body = sum_body,
+                                                    .context = &flag});
             }
 }
 
@@ -89,9 +98,12 @@ static void sums_between_processes(void **state)
     (void)state;
     bool in_place = false;
     for (int kind = 0; kind < 2; kind++)
-        test_ranks_run(&(struct test_ranks){ .as = TEST_PROCESSES, .kind = kinds[kind], .world = 3,
-                                             .max_message = MAX_FLOATS * 4, .body = sum_body,
-                                             .context = &in_place });
+        test_ranks_run(&(struct test_ranks){.as = TEST_PROCESSES,
+                                            .kind = kinds[kind],
+                                            .world = 3,
+                                            .max_message = MAX_FLOATS * 4,
+                                            .body = sum_body,
+                                            .context = &in_place});
 }
 
 enum { GATHER_MAX = 700001 };
@@ -105,8 +117,8 @@ static uint8_t gather_byte(uint32_t rank, size_t i)
 static int gather_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)context;
-    static const size_t sizes[] = { 0, 1, 40, 4096, GATHER_MAX };
-    struct glm_error err = { 0 };
+    static const size_t sizes[] = {0, 1, 40, 4096, GATHER_MAX};
+    struct glm_error err = {0};
     uint8_t *from = malloc(GATHER_MAX), *to = malloc((size_t)world * GATHER_MAX);
     struct glm_collective_step *s = NULL;
     BODY_CHECK(from != NULL && to != NULL);
@@ -132,18 +144,20 @@ static void gathers_in_rank_order_with_large_messages_crossing(void **state)
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (uint32_t world = 1; world <= 4; world++)
-            test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = world,
-                                                 .max_message = GATHER_MAX, .body = gather_body });
+            test_ranks_run(&(struct test_ranks){.kind = kinds[kind],
+                                                .world = world,
+                                                .max_message = GATHER_MAX,
+                                                .body = gather_body});
 }
 
 /* A fast rank may start the next collective while a slow one is still in the last. */
 static int mixed_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     enum { N = 64 };
-    float from[N] = { 0 }, sum[N];
-    uint32_t all[8] = { 0 }, own = 0;
+    float from[N] = {0}, sum[N];
+    uint32_t all[8] = {0}, own = 0;
     uint8_t list[6000];
     struct glm_collective_step *s, *g;
     BODY_CHECK(glm_collective_prepare(c, GLM_SUM, from, sum, sizeof from, &s, &err) == GLM_OK);
@@ -174,17 +188,17 @@ static void lists_sums_and_gathers_follow_each_other(void **state)
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (uint32_t world = 1; world <= 4; world++)
-            test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = world,
-                                                 .max_message = 4096, .body = mixed_body });
+            test_ranks_run(&(struct test_ranks){
+                .kind = kinds[kind], .world = world, .max_message = 4096, .body = mixed_body});
 }
 
 static int step_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)world, (void)context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_collective_step *s;
-    uint32_t own = rank, all[2] = { 0 };
-    uint8_t list[8] = { 0 };
+    uint32_t own = rank, all[2] = {0};
+    uint8_t list[8] = {0};
     size_t len = sizeof list;
     BODY_CHECK(glm_collective_prepare(c, GLM_GATHER, &own, all, sizeof own, &s, &err) == GLM_OK);
     if (rank == 1) /* an exchange of nothing that rank 0 does not run */
@@ -202,15 +216,15 @@ static void a_rank_out_of_step_is_told_both_counts(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++)
-        test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = 2, .max_message = 64,
-                                             .body = step_body });
+        test_ranks_run(&(struct test_ranks){
+            .kind = kinds[kind], .world = 2, .max_message = 64, .body = step_body});
 }
 
 static int long_list_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)world, (void)context;
-    struct glm_error err = { 0 };
-    uint8_t list[64] = { 0 };
+    struct glm_error err = {0};
+    uint8_t list[64] = {0};
     size_t len = sizeof list;
     enum glm_status status =
         glm_collective_broadcast(c, list, rank == 0 ? sizeof list : 63, &len, &err);
@@ -223,17 +237,17 @@ static int long_list_body(struct glm_collective *c, uint32_t rank, uint32_t worl
 static void a_list_longer_than_its_buffer_is_refused(void **state)
 {
     (void)state;
-    test_ranks_run(&(struct test_ranks){ .kind = "shm", .world = 2, .max_message = 64,
-                                         .body = long_list_body });
+    test_ranks_run(
+        &(struct test_ranks){.kind = "shm", .world = 2, .max_message = 64, .body = long_list_body});
 }
 
 /* Rank 1 leaves without a word while rank 0 waits for it. */
 static int leave_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)world, (void)context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_collective_step *s;
-    uint32_t own = rank, all[3] = { 0 };
+    uint32_t own = rank, all[3] = {0};
     BODY_CHECK(glm_collective_prepare(c, GLM_GATHER, &own, all, sizeof own, &s, &err) == GLM_OK);
     if (rank == 2)
         return 0;
@@ -241,7 +255,7 @@ static int leave_body(struct glm_collective *c, uint32_t rank, uint32_t world, v
     BODY_CHECK(status == GLM_EPEER);
     /* Either the rank that left or, once the other rank has given up too, that one. */
     BODY_CHECK(strstr(err.message, "lost rank") != NULL);
-    struct glm_error again = { 0 };
+    struct glm_error again = {0};
     BODY_CHECK(glm_collective_run(s, sizeof own, &again) == GLM_EPEER);
     size_t len = 0;
     BODY_CHECK(glm_collective_broadcast(c, &own, sizeof own, &len, &again) == GLM_EPEER);
@@ -252,8 +266,8 @@ static void a_rank_that_leaves_ends_all_exchanges(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++)
-        test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = 3, .max_message = 64,
-                                             .body = leave_body });
+        test_ranks_run(&(struct test_ranks){
+            .kind = kinds[kind], .world = 3, .max_message = 64, .body = leave_body});
 }
 
 struct silence {
@@ -276,9 +290,9 @@ static int silent_body(struct glm_collective *c, uint32_t rank, uint32_t world, 
 {
     (void)world;
     struct silence *quiet = context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_collective_step *s;
-    uint32_t own = rank, all[2] = { 0 };
+    uint32_t own = rank, all[2] = {0};
     BODY_CHECK(glm_collective_prepare(c, GLM_GATHER, &own, all, sizeof own, &s, &err) == GLM_OK);
     pthread_mutex_lock(&quiet->mutex);
     while (rank == 1 && !quiet->done)
@@ -299,19 +313,22 @@ static void a_silent_peer_is_waited_for_while_control_says_alive(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++) {
-        struct silence quiet = { .mutex = PTHREAD_MUTEX_INITIALIZER,
-                                 .over = PTHREAD_COND_INITIALIZER };
-        test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = 2, .max_message = 64,
-                                             .deadline_ms = 50, .alive = ask, .context = &quiet,
-                                             .body = silent_body });
+        struct silence quiet = {.mutex = PTHREAD_MUTEX_INITIALIZER,
+                                .over = PTHREAD_COND_INITIALIZER};
+        test_ranks_run(&(struct test_ranks){.kind = kinds[kind],
+                                            .world = 2,
+                                            .max_message = 64,
+                                            .deadline_ms = 50,
+                                            .alive = ask,
+                                            .context = &quiet,
+                                            .body = silent_body});
         assert_int_equal(quiet.n_asked, 3);
     }
 }
 
-
 static void *abort_later(void *argument)
 {
-    struct timespec t = { .tv_nsec = 50000000 };
+    struct timespec t = {.tv_nsec = 50000000};
     nanosleep(&t, NULL);
     glm_collective_abort(argument);
     return NULL;
@@ -321,9 +338,9 @@ static void *abort_later(void *argument)
 static int abort_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
 {
     (void)world, (void)context;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_collective_step *s;
-    uint32_t own = rank, all[2] = { 0 };
+    uint32_t own = rank, all[2] = {0};
     size_t len = 0;
     pthread_t thread;
     BODY_CHECK(glm_collective_prepare(c, GLM_GATHER, &own, all, sizeof own, &s, &err) == GLM_OK);
@@ -343,18 +360,18 @@ static void abort_ends_a_wait_from_another_thread(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++)
-        test_ranks_run(&(struct test_ranks){ .kind = kinds[kind], .world = 2, .max_message = 64,
-                                             .body = abort_body });
+        test_ranks_run(&(struct test_ranks){
+            .kind = kinds[kind], .world = 2, .max_message = 64, .body = abort_body});
 }
 
 static void world_one_needs_no_links(void **state)
 {
     (void)state;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_collective *c = NULL;
     struct glm_collective_step *sum = NULL, *gather = NULL;
-    float from[3] = { 1.5f, -0.0f, 3.0f }, to[3] = { 9, 9, 9 };
-    uint8_t bytes[5] = "abcd", all[5] = { 0 };
+    float from[3] = {1.5f, -0.0f, 3.0f}, to[3] = {9, 9, 9};
+    uint8_t bytes[5] = "abcd", all[5] = {0};
     size_t len = 4;
     assert_int_equal(glm_collective_new(0, 1, NULL, 64, 0, NULL, NULL, &c, &err), GLM_OK);
     assert_int_equal(glm_collective_prepare(c, GLM_SUM, from, to, sizeof from, &sum, &err), GLM_OK);

@@ -21,9 +21,11 @@ enum { CAPACITY = 256 };
 static size_t encode(uint8_t out[CAPACITY], enum glm_control_type type, uint64_t sequence,
                      const char *payload)
 {
-    struct glm_control_frame f = { .type = type, .epoch = 7, .sequence = sequence,
-                                   .payload = (const uint8_t *)payload,
-                                   .len = (uint32_t)strlen(payload) };
+    struct glm_control_frame f = {.type = type,
+                                  .epoch = 7,
+                                  .sequence = sequence,
+                                  .payload = (const uint8_t *)payload,
+                                  .len = (uint32_t)strlen(payload)};
     size_t n = glm_control_encode(&f, secret, out, CAPACITY);
     assert_int_equal(n, 64 + strlen(payload));
     return n;
@@ -33,7 +35,7 @@ static void assert_refused(const uint8_t *bytes, size_t len, const uint8_t key[3
                            const char *message)
 {
     struct glm_control_frame f;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     size_t used = 99;
     assert_int_equal(glm_control_decode(bytes, len, key, last, &f, &used, &err), GLM_EINVAL);
     assert_int_equal(used, 0);
@@ -46,7 +48,7 @@ static void a_frame_comes_back_as_it_was_sent(void **state)
     uint8_t bytes[CAPACITY];
     size_t n = encode(bytes, GLM_CONTROL_BEAT, 5, "{\"round\":12}"), used = 0;
     struct glm_control_frame f;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_control_decode(bytes, n + 3, secret, 4, &f, &used, &err), GLM_OK);
     assert_int_equal(used, n);
     assert_int_equal(f.type, GLM_CONTROL_BEAT);
@@ -55,8 +57,9 @@ static void a_frame_comes_back_as_it_was_sent(void **state)
     assert_int_equal(f.len, 12);
     assert_memory_equal(f.payload, "{\"round\":12}", 12);
     /* The layout is fixed: another build must read it. */
-    static const uint8_t header[32] = { 'G', 'l', 'm', 'C', 1, 0, 0, 0, GLM_CONTROL_BEAT, 0, 0, 0,
-                                        12, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5 };
+    static const uint8_t header[32] = {'G', 'l', 'm', 'C', 1, 0, 0, 0, GLM_CONTROL_BEAT,
+                                       0,   0,   0,   12,  0, 0, 0, 7, 0,
+                                       0,   0,   0,   0,   0, 0, 5};
     assert_memory_equal(bytes, header, sizeof header);
 }
 
@@ -113,8 +116,10 @@ static void encoding_is_bounded(void **state)
 {
     (void)state;
     static uint8_t payload[GLM_CONTROL_MAX_PAYLOAD + 1], out[GLM_CONTROL_MAX_PAYLOAD + 100];
-    struct glm_control_frame f = { .type = GLM_CONTROL_STATUS, .sequence = 1, .payload = payload,
-                                   .len = GLM_CONTROL_MAX_PAYLOAD + 1 };
+    struct glm_control_frame f = {.type = GLM_CONTROL_STATUS,
+                                  .sequence = 1,
+                                  .payload = payload,
+                                  .len = GLM_CONTROL_MAX_PAYLOAD + 1};
     assert_int_equal(glm_control_encode(&f, secret, out, sizeof out), 0);
     f.len = GLM_CONTROL_MAX_PAYLOAD;
     assert_int_equal(glm_control_encode(&f, secret, out, f.len + 63u), 0);
@@ -130,7 +135,7 @@ struct pair {
 static void pair_open(struct pair *p, const uint8_t peer_secret[32])
 {
     int fds[2];
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
     assert_int_equal(glm_conn_init(&p->head, fds[0], true, secret, &err), GLM_OK);
     assert_int_equal(glm_conn_init(&p->peer, fds[1], false, peer_secret, &err), GLM_OK);
@@ -145,7 +150,7 @@ static void pair_close(struct pair *p)
 
 static enum glm_status take(struct glm_conn *c, struct glm_control_frame *f, struct glm_error *err)
 {
-    *err = (struct glm_error){ 0 };
+    *err = (struct glm_error){0};
     return glm_conn_receive(c, glm_now_ms() + 200, f, err);
 }
 
@@ -187,7 +192,7 @@ static void connections_greet_and_talk_both_ways(void **state)
     enum glm_status status = GLM_EAGAIN;
     while (status == GLM_EAGAIN) {
         glm_conn_flush(&p.head, glm_now_ms());
-        err = (struct glm_error){ 0 };
+        err = (struct glm_error){0};
         status = glm_conn_receive(&p.peer, glm_now_ms(), &f, &err);
     }
     assert_int_equal(status, GLM_OK);
@@ -295,9 +300,12 @@ static void frames_out_of_turn_are_refused(void **state)
     assert_string_equal(err.message, "bad frame: 'hello' out of turn");
     pair_close(&p);
 
-    static const char *const hellos[] = { "", "{}", "[1]", "{\"role\":\"cli\"}",
-                                          "{\"role\":\"cli\",\"nonce\":\"short\"}",
-                                          "{\"role\":1,\"nonce\":2,\"answer\":3}" };
+    static const char *const hellos[] = {"",
+                                         "{}",
+                                         "[1]",
+                                         "{\"role\":\"cli\"}",
+                                         "{\"role\":\"cli\",\"nonce\":\"short\"}",
+                                         "{\"role\":1,\"nonce\":2,\"answer\":3}"};
     for (size_t i = 0; i < sizeof hellos / sizeof hellos[0]; i++) {
         pair_open(&p, secret);
         assert_int_equal(glm_conn_send(&p.peer, GLM_CONTROL_HELLO, hellos[i], &err), GLM_OK);
@@ -315,14 +323,14 @@ static void strangers_may_send_little_before_they_greet(void **state)
     struct glm_error err;
     pair_open(&p, secret);
     /* A header that promises the largest payload, and then the payload without end. */
-    uint8_t bytes[4096] = { 'G', 'l', 'm', 'C', 1, 0, 0, 0, GLM_CONTROL_HELLO, 0, 0, 0, 0, 0, 16 };
+    uint8_t bytes[4096] = {'G', 'l', 'm', 'C', 1, 0, 0, 0, GLM_CONTROL_HELLO, 0, 0, 0, 0, 0, 16};
     enum glm_status status = GLM_EAGAIN;
     size_t sent = 0;
     while (status == GLM_EAGAIN && sent < 2u << 20) {
         ssize_t n = send(p.peer.fd, bytes, sizeof bytes, 0);
         sent += n > 0 ? (size_t)n : 0;
         memset(bytes, 0, sizeof bytes);
-        err = (struct glm_error){ 0 };
+        err = (struct glm_error){0};
         status = glm_conn_receive(&p.head, glm_now_ms(), &f, &err);
     }
     assert_int_equal(status, GLM_EINVAL);
@@ -335,7 +343,7 @@ static void a_peer_that_does_not_read_counts_as_gone(void **state)
 {
     (void)state;
     struct pair p;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     pair_open(&p, secret);
     pair_greet(&p);
     char *text = malloc(1000001);

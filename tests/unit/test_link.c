@@ -24,7 +24,7 @@
 
 #include <cmocka.h>
 
-static const char *const kinds[] = { "shm", "tcp" };
+static const char *const kinds[] = {"shm", "tcp"};
 
 /* Polls one direction until it is through or the peer is gone; false after 10 s. */
 static bool finish(struct glm_link *l, enum glm_status (*poll_one)(struct glm_link *),
@@ -58,7 +58,7 @@ static void messages_arrive_in_order_whatever_their_cut(void **state)
         for (size_t i = 0; i < sizeof out; i++)
             out[i] = (uint8_t)(i * 13);
         /* Sent as 1 + 999 + 2000 bytes, received as 2500 + 500. */
-        size_t sends[] = { 1, 999, 2000 }, receives[] = { 2500, 500 }, at = 0;
+        size_t sends[] = {1, 999, 2000}, receives[] = {2500, 500}, at = 0;
         for (size_t i = 0; i < 3; at += sends[i++]) {
             assert_int_equal(a->ops->post_send(a, out + at, sends[i]), GLM_OK);
             assert_finishes(a, a->ops->poll_send, GLM_OK);
@@ -81,7 +81,7 @@ static void a_second_post_is_put_off(void **state)
         struct glm_link *links[2][GLM_LINK_MAX_WORLD];
         test_links_connect(kinds[kind], 2, 64, links);
         struct glm_link *a = links[0][1];
-        uint8_t bytes[4] = { 0 };
+        uint8_t bytes[4] = {0};
         assert_int_equal(a->ops->post_recv(a, bytes, 4), GLM_OK);
         assert_int_equal(a->ops->post_recv(a, bytes, 4), GLM_EAGAIN);
         assert_int_equal(a->ops->post_send(a, bytes, 4), GLM_OK);
@@ -100,7 +100,7 @@ static void what_a_peer_sent_before_it_closed_is_delivered(void **state)
         struct glm_link *links[2][GLM_LINK_MAX_WORLD];
         test_links_connect(kinds[kind], 2, 64, links);
         struct glm_link *a = links[0][1], *b = links[1][0];
-        char in[8] = { 0 };
+        char in[8] = {0};
         assert_int_equal(b->ops->post_send(b, "last word", 8), GLM_OK);
         assert_finishes(b, b->ops->poll_send, GLM_OK);
         glm_link_free(b);
@@ -152,13 +152,14 @@ static void a_killed_peer_is_seen_within_a_second(void **state)
     for (int kind = 0; kind < 2; kind++) {
         struct glm_link_listener *listeners[2];
         struct glm_link_address addresses[2];
-        struct glm_error err = { 0 };
+        struct glm_error err = {0};
         /* The child makes its own listener: a descriptor left in this process would keep its
          * liveness lock. Its address comes through a pipe, ours is there before the fork. */
         int up[2];
         assert_int_equal(pipe(up), 0);
         assert_int_equal(glm_link_listen(kinds[kind], "127.0.0.1", 0, 2, 64, test_secret,
-                                         &listeners[0], &addresses[0], &err), GLM_OK);
+                                         &listeners[0], &addresses[0], &err),
+                         GLM_OK);
         pid_t pid = fork();
         if (pid == 0) {
             struct glm_link *mine[2];
@@ -172,7 +173,7 @@ static void a_killed_peer_is_seen_within_a_second(void **state)
             _exit(0);
         }
         assert_int_equal(read(up[0], &addresses[1], sizeof addresses[1]), sizeof addresses[1]);
-        struct glm_link *links[2] = { NULL };
+        struct glm_link *links[2] = {NULL};
         assert_int_equal(glm_link_connect(listeners[0], addresses, 5000, links, &err), GLM_OK);
         uint8_t byte;
         assert_int_equal(read(up[0], &byte, 1), 1);
@@ -211,17 +212,18 @@ static void listen_or_fail(const char *kind, uint32_t rank, uint32_t world,
                            const uint8_t secret[32], struct connecting *c,
                            struct glm_link_address *address)
 {
-    *c = (struct connecting){ .deadline_ms = 5000 };
-    assert_int_equal(glm_link_listen(kind, "127.0.0.1", rank, world, 64, secret, &c->listener,
-                                     address, &c->err), GLM_OK);
+    *c = (struct connecting){.deadline_ms = 5000};
+    assert_int_equal(
+        glm_link_listen(kind, "127.0.0.1", rank, world, 64, secret, &c->listener, address, &c->err),
+        GLM_OK);
 }
 
 static int connect_raw(const struct glm_link_address *address)
 {
     int fd = -1;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_net_connect_start(address->text + strlen("tcp:"), &fd, &err), GLM_OK);
-    struct pollfd p = { .fd = fd, .events = POLLOUT };
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
     assert_int_equal(poll(&p, 1, 5000), 1);
     assert_int_equal(glm_net_connected(fd), 0);
     return fd;
@@ -243,7 +245,8 @@ static void strangers_are_turned_away_and_the_right_rank_still_comes(void **stat
 
     /* Silent, talking nonsense, and gone again at once. */
     int silent = connect_raw(&addresses[0]), nonsense = connect_raw(&addresses[0]);
-    assert_int_equal(send(nonsense, "GET / HTTP/1.1\r\nHost: somewhere.example.net\r\n\r\n", 48, 0), 48);
+    assert_int_equal(send(nonsense, "GET / HTTP/1.1\r\nHost: somewhere.example.net\r\n\r\n", 48, 0),
+                     48);
     close(connect_raw(&addresses[0]));
 
     pthread_t head, other, stranger;
@@ -276,18 +279,18 @@ static void a_proof_sent_back_is_refused(void **state)
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, connect_thread, &head), 0);
     int fd = connect_raw(&addresses[0]);
-    uint8_t hello[48] = { 'G', 'l', 'm', 'T', 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0 }, answer[80];
+    uint8_t hello[48] = {'G', 'l', 'm', 'T', 1, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0}, answer[80];
     assert_int_equal(send(fd, hello, sizeof hello, 0), sizeof hello);
     size_t got = 0;
     while (got < sizeof answer) {
-        struct pollfd p = { .fd = fd, .events = POLLIN };
+        struct pollfd p = {.fd = fd, .events = POLLIN};
         assert_int_equal(poll(&p, 1, 5000), 1);
         ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
         assert_true(n > 0);
         got += (size_t)n;
     }
     assert_int_equal(send(fd, answer + 48, 32, 0), 32);
-    struct pollfd p = { .fd = fd, .events = POLLIN };
+    struct pollfd p = {.fd = fd, .events = POLLIN};
     assert_int_equal(poll(&p, 1, 5000), 1);
     assert_true(recv(fd, answer, sizeof answer, 0) <= 0);
     pthread_join(thread, NULL);
@@ -367,10 +370,11 @@ static void a_peer_of_another_kind_is_named(void **state)
     assert_int_equal(ranks[0].status, GLM_EFABRIC);
     assert_non_null(strstr(ranks[0].err.message, "this rank uses shm"));
     glm_link_listener_free(ranks[1].listener);
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     struct glm_link_listener *none = NULL;
-    assert_int_equal(glm_link_listen("pigeon", "", 0, 2, 64, test_secret, &none, &addresses[0],
-                                     &err), GLM_EFABRIC);
+    assert_int_equal(
+        glm_link_listen("pigeon", "", 0, 2, 64, test_secret, &none, &addresses[0], &err),
+        GLM_EFABRIC);
     assert_string_equal(err.message, "cannot link ranks over 'pigeon': known are shm, tcp");
 }
 
@@ -430,11 +434,20 @@ static void addresses_are_checked(void **state)
     static const struct {
         const char *text, *host;
         uint16_t port;
-    } good[] = { { "127.0.0.1:80", "127.0.0.1", 80 }, { "[::1]:65535", "::1", 65535 },
-                 { "spark1:1", "spark1", 1 } };
-    static const char *const bad[] = { "", ":", "127.0.0.1", "host:", "host:0", "host:65536",
-                                       "host:-1", "host: 1", "host:1x", ":80",
-                                       "host:99999999999999999999" };
+    } good[] = {{"127.0.0.1:80", "127.0.0.1", 80},
+                {"[::1]:65535", "::1", 65535},
+                {"spark1:1", "spark1", 1}};
+    static const char *const bad[] = {"",
+                                      ":",
+                                      "127.0.0.1",
+                                      "host:",
+                                      "host:0",
+                                      "host:65536",
+                                      "host:-1",
+                                      "host: 1",
+                                      "host:1x",
+                                      ":80",
+                                      "host:99999999999999999999"};
     char host[GLM_NET_HOST_BYTES];
     uint16_t port;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
@@ -456,7 +469,7 @@ static void a_bound_port_is_named(void **state)
     int first = -1, second = -1;
     char text[GLM_NET_TEXT_BYTES], host[GLM_NET_HOST_BYTES], want[200];
     uint16_t port = 0;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_net_listen("127.0.0.1", 0, &first, text, &err), GLM_OK);
     assert_int_equal(glm_net_split(text, host, &port, &err), GLM_OK);
     assert_int_equal(glm_net_listen(host, port, &second, text, &err), GLM_EBUSY);

@@ -424,6 +424,31 @@ static void an_unreadable_spec_says_so(void **state)
     stop();
 }
 
+/* Every allocation fails once: the answer is GLM_ENOMEM, or an error that was found before. */
+static void too_little_memory_is_an_answer_and_no_crash(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    size_t limit = 0;
+    enum glm_status status = GLM_ENOMEM;
+    assert_int_equal(glm_file_read("clusters/demo/demo.yaml", 1 << 20, &text, NULL), GLM_OK);
+    buf_str(&text, "    api_key_file: keys\n    drafters: [./d/x]\n");
+    for (; limit < (1 << 20) && status != GLM_OK; limit += limit < 40000 ? 16 : 1000) {
+        f = (struct fixture){0};
+        arena_init(&f.arena, limit);
+        diag_list_init(&f.diags, &f.arena);
+        status = glm_cluster_parse("clusters/demo/demo.yaml", text.data, text.len, &f.arena,
+                                   &f.diags, &f.cluster);
+        if (status != GLM_OK && status != GLM_ENOMEM)
+            fail_with_diags("out of memory");
+        assert_true((status == GLM_OK) == (f.cluster != NULL));
+        stop();
+    }
+    assert_int_equal(status, GLM_OK);
+    assert_true(limit > 100000);
+    buf_release(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +461,7 @@ int main(void)
         cmocka_unit_test(a_hub_id_is_looked_up_in_the_cache_snapshots),
         cmocka_unit_test(a_relative_checkpoint_lies_beside_the_spec),
         cmocka_unit_test(an_unreadable_spec_says_so),
+        cmocka_unit_test(too_little_memory_is_an_answer_and_no_crash),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

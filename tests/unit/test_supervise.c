@@ -53,8 +53,8 @@ static int count_segments(void)
 
 static void lane_prepare(struct lane *l, const char *json)
 {
-    struct glm_error err = { 0 };
-    *l = (struct lane){ .dir = folder_new() };
+    struct glm_error err = {0};
+    *l = (struct lane){.dir = folder_new()};
     folder_write(l->dir, "launch.json", json);
     snprintf(l->launch, sizeof l->launch, "%s/launch.json", l->dir);
     assert_true(readlink("/proc/self/exe", l->program, sizeof l->program - 1) > 0);
@@ -64,7 +64,7 @@ static void lane_prepare(struct lane *l, const char *json)
 
 static void lane_start(struct lane *l)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (l->launcher.launcher.start(&l->launcher, 0, "127.0.0.1:1", 1, &l->head, &err) != GLM_OK)
         fail_msg("%s", err.message);
 }
@@ -72,7 +72,7 @@ static void lane_start(struct lane *l)
 /* Waits for the head's end; its exit code stays in how. */
 static void lane_wait_end(struct lane *l)
 {
-    struct pollfd p = { .fd = l->head.fd, .events = POLLIN };
+    struct pollfd p = {.fd = l->head.fd, .events = POLLIN};
     if (poll(&p, 1, LONG_MS) != 1) {
         kill((pid_t)l->head.pid, SIGKILL);
         fail_msg("the head did not end; see %s", l->dir);
@@ -107,8 +107,8 @@ static int teardown(void **state)
 
 static cJSON *lane_status(const struct lane *l, enum glm_status *status)
 {
-    struct buf json = { 0 };
-    struct glm_error err = { 0 };
+    struct buf json = {0};
+    struct glm_error err = {0};
     *status = glm_client_status(l->dir, &json, &err);
     cJSON *tree = json.len > 0 ? cJSON_Parse(buf_text(&json)) : NULL;
     if (json.len > 0 && tree == NULL)
@@ -194,7 +194,7 @@ static void assert_log_has(const struct lane *l, int rank, const char *what)
 /* A process that ended but was not yet waited for by whoever inherited it counts as gone. */
 static bool lives(long pid)
 {
-    char path[64], line[256] = { 0 };
+    char path[64], line[256] = {0};
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
     FILE *f = fopen(path, "r");
     if (f == NULL)
@@ -217,7 +217,7 @@ static void assert_gone_within(long pid, int ms)
 
 static void stop_in_order(struct lane *l)
 {
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     if (glm_client_stop(l->dir, LONG_MS, &err) != GLM_OK) {
         show_logs(l);
         fail_msg("%s", err.message);
@@ -229,8 +229,8 @@ static void stop_in_order(struct lane *l)
 /* The head's failure as status tells it afterwards. */
 static void assert_failed_with(const struct lane *l, const char *what)
 {
-    struct buf json = { 0 };
-    struct glm_error err = { 0 };
+    struct buf json = {0};
+    struct glm_error err = {0};
     assert_int_equal(glm_client_status(l->dir, &json, &err), GLM_EPEER);
     if (strstr(err.message, what) == NULL) {
         show_logs(l);
@@ -252,7 +252,7 @@ static void serve_and_stop(struct lane *l, const char *launch, int world)
     long pids[8];
     char host[GLM_NET_HOST_BYTES], at[GLM_NET_TEXT_BYTES];
     uint16_t port;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     lane_prepare(l, launch);
     lane_start(l);
     cJSON *json = wait_state(l, "live", 1);
@@ -278,17 +278,17 @@ static void serve_and_stop(struct lane *l, const char *launch, int world)
     for (int i = 1; i < world; i++)
         assert_gone_within(pids[i], 0);
     assert_int_equal(count_segments(), segments);
-    assert_null(folder_read(l->dir, "head.json", &(size_t){ 0 }));
+    assert_null(folder_read(l->dir, "head.json", &(size_t){0}));
     int fd = -1;
     assert_int_equal(glm_net_listen(host, port, &fd, at, &err), GLM_OK);
     close(fd);
-    struct buf none = { 0 };
+    struct buf none = {0};
     assert_int_equal(glm_client_status(l->dir, &none, &err), GLM_ENOTFOUND);
     assert_string_equal(err.hint, "start it with: glmctl apply");
-    struct glm_error again = { 0 };
+    struct glm_error again = {0};
     assert_int_equal(glm_client_stop(l->dir, 1000, &again), GLM_ENOTFOUND);
     lane_clean(l);
-    *l = (struct lane){ 0 };
+    *l = (struct lane){0};
 }
 
 static void serves_and_leaves_nothing_behind_when_stopped(void **state)
@@ -352,9 +352,13 @@ static void restart_after_kill(struct lane *l, const char *launch, const char *w
     lane_start(l);
     cJSON *json = wait_state(l, when, 1);
     long killed = number(rank_of(json, 1), "pid"), other = number(rank_of(json, 2), "pid");
+    char url[GLM_URL_BYTES];
+    snprintf(url, sizeof url, "%s", text(json, "url"));
     cJSON_Delete(json);
     kill((pid_t)killed, signal);
     json = wait_state(l, "live", 2);
+    if (strcmp(when, "live") == 0) /* clients find it where it was */
+        assert_string_equal(text(json, "url"), url);
     assert_int_equal(number(json, "epoch"), 2);
     assert_int_equal(number(json, "restarts"), 1);
     char want[128];
@@ -372,7 +376,7 @@ static void restart_after_kill(struct lane *l, const char *launch, const char *w
     cJSON_Delete(json);
     stop_in_order(l);
     lane_clean(l);
-    *l = (struct lane){ 0 };
+    *l = (struct lane){0};
 }
 
 static void a_rank_killed_while_serving_restarts_the_set(void **state)
@@ -409,8 +413,8 @@ static void restarts_are_bounded(void **state)
     assert_failed_with(l, "gave up after 2 restarts: rank 1 (pid ");
     assert_failed_with(l, "was killed by signal 9");
     assert_failed_with(l, "logs/rank1.log");
-    struct glm_error err = { 0 };
-    struct buf json = { 0 };
+    struct glm_error err = {0};
+    struct buf json = {0};
     assert_int_equal(glm_client_stop(l->dir, 1000, &err), GLM_OK); /* clears what it left */
     assert_int_equal(glm_client_status(l->dir, &json, &err), GLM_ENOTFOUND);
 }
@@ -418,15 +422,15 @@ static void restarts_are_bounded(void **state)
 static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
 {
     struct lane *l = *state;
-    static const char *const launches[] = { "{}", "{\"tcp\":1}", "{\"steps\":3000}",
-                                            "{\"world\":2,\"hang_rank\":1}" };
+    static const char *const launches[] = {"{}", "{\"tcp\":1}", "{\"steps\":3000}",
+                                           "{\"world\":2,\"hang_rank\":1}"};
     for (size_t i = 0; i < sizeof launches / sizeof launches[0]; i++) {
         int segments = count_segments();
         lane_prepare(l, launches[i]);
         lane_start(l);
         cJSON *json = wait_state(l, i < 2 ? "live" : "loading", 1);
         int world = cJSON_GetArraySize(cJSON_GetObjectItem(json, "ranks"));
-        long pids[4] = { 0 };
+        long pids[4] = {0};
         for (int r = 1; r < world; r++)
             pids[r] = number(rank_of(json, r), "pid");
         cJSON_Delete(json);
@@ -435,8 +439,8 @@ static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
         for (int r = 1; r < world; r++)
             assert_gone_within(pids[r], 2000);
         lane_wait_end(l);
-        assert_failed_with(l, i < 2 ? "is gone; the lane was live"
-                                    : "is gone; the lane was loading");
+        assert_failed_with(l,
+                           i < 2 ? "is gone; the lane was live" : "is gone; the lane was loading");
         /* Told by control or by the data path, whichever comes first. */
         if (!log_has(l, 1, "glmd ends: rank 1 lost rank 0 in exchange"))
             assert_log_has(l, 1, "glmd ends: rank 0 is gone: the control connection is gone");
@@ -448,7 +452,7 @@ static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
             stop_in_order(l);
         }
         lane_clean(l);
-        *l = (struct lane){ 0 };
+        *l = (struct lane){0};
     }
 }
 
@@ -497,7 +501,7 @@ static void a_ranks_own_error_fails_the_set_at_once(void **state)
                                         : "the lane failed: rank 1 failed: cannot load 'experts' "
                                           "(5 GiB): 4 GiB are free");
         lane_clean(l);
-        *l = (struct lane){ 0 };
+        *l = (struct lane){0};
     }
 }
 
@@ -542,7 +546,7 @@ static void a_taken_port_is_told_before_any_rank_starts(void **state)
     int fd = -1;
     char at[GLM_NET_TEXT_BYTES], host[GLM_NET_HOST_BYTES], launch[64], want[128];
     uint16_t port = 0;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(glm_net_listen("127.0.0.1", 0, &fd, at, &err), GLM_OK);
     assert_int_equal(glm_net_split(at, host, &port, &err), GLM_OK);
     snprintf(launch, sizeof launch, "{\"port\":%u}", port);
@@ -552,15 +556,15 @@ static void a_taken_port_is_told_before_any_rank_starts(void **state)
     assert_string_equal(l->how, "exited with 1");
     snprintf(want, sizeof want, "cannot listen on '127.0.0.1:%u': Address already in use", port);
     assert_failed_with(l, want);
-    assert_null(folder_read(l->dir, "logs/rank1.log", &(size_t){ 0 }));
+    assert_null(folder_read(l->dir, "logs/rank1.log", &(size_t){0}));
     close(fd);
 }
 
 static void a_rank_with_another_secret_never_joins(void **state)
 {
     struct lane *l = *state;
-    struct glm_error err = { 0 };
-    struct buf json = { 0 };
+    struct glm_error err = {0};
+    struct buf json = {0};
     lane_prepare(l, "{\"world\":2}");
     lane_start(l);
     cJSON_Delete(wait_state(l, "live", 1));
@@ -578,10 +582,10 @@ static void a_rank_with_another_secret_never_joins(void **state)
     struct glm_child child;
     struct glm_head_file head;
     assert_int_equal(glm_head_file_read(l->dir, &head, &err), GLM_OK);
-    struct glm_error none = { 0 };
+    struct glm_error none = {0};
     assert_int_equal(l->launcher.launcher.start(&l->launcher, 1, head.control, 1, &child, &none),
                      GLM_OK);
-    struct pollfd p = { .fd = child.fd, .events = POLLIN };
+    struct pollfd p = {.fd = child.fd, .events = POLLIN};
     assert_int_equal(poll(&p, 1, LONG_MS), 1);
     assert_true(l->launcher.launcher.reap(&l->launcher, &child, l->how, sizeof l->how));
     assert_string_equal(l->how, "exited with 1");
@@ -624,7 +628,7 @@ static void a_secret_that_others_can_read_is_refused(void **state)
     struct lane *l = *state;
     char path[512];
     uint8_t secret[32];
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     lane_prepare(l, "{\"world\":1}");
     snprintf(path, sizeof path, "%s/secret", l->dir);
     assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_OK);
@@ -640,7 +644,7 @@ static void a_secret_that_others_can_read_is_refused(void **state)
     assert_failed_with(l, "cannot trust the lane's secret");
     assert_int_equal(chmod(path, 0600), 0);
     assert_int_equal(truncate(path, 31), 0);
-    err = (struct glm_error){ 0 };
+    err = (struct glm_error){0};
     assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_EINVAL);
     assert_non_null(strstr(err.message, "31 bytes, want 32"));
 }
@@ -671,10 +675,12 @@ struct thread_set {
 static void *thread_rank_main(void *argument)
 {
     struct thread_rank *r = argument;
-    struct glm_error err = { 0 };
-    struct glm_rank_config config = { .lane = &r->lane, .secret = r->secret,
-                                      .control = r->control, .epoch = r->epoch,
-                                      .stop_fd = r->stop_fd };
+    struct glm_error err = {0};
+    struct glm_rank_config config = {.lane = &r->lane,
+                                     .secret = r->secret,
+                                     .control = r->control,
+                                     .epoch = r->epoch,
+                                     .stop_fd = r->stop_fd};
     r->status = glm_rank_run(&config, &r->hung, &err);
     assert_int_equal(eventfd_write(r->ended_fd, 1), 0);
     return NULL;
@@ -685,7 +691,7 @@ static enum glm_status thread_start(void *context, uint32_t rank, const char *co
 {
     struct thread_set *set = context;
     struct thread_rank *r = &set->ranks[rank];
-    *r = (struct thread_rank){ .set = set, .rank = rank, .epoch = epoch };
+    *r = (struct thread_rank){.set = set, .rank = rank, .epoch = epoch};
     snprintf(r->control, sizeof r->control, "%s", control);
     enum glm_status status = fake_lane_load(set->launch, rank, &r->lane, err);
     if (status == GLM_OK)
@@ -700,7 +706,7 @@ static enum glm_status thread_start(void *context, uint32_t rank, const char *co
     pthread_mutex_lock(&set->mutex);
     set->n_started++;
     pthread_mutex_unlock(&set->mutex);
-    *out = (struct glm_child){ .running = true, .pid = 1000 + (long)rank, .fd = r->ended_fd };
+    *out = (struct glm_child){.running = true, .pid = 1000 + (long)rank, .fd = r->ended_fd};
     return GLM_OK;
 }
 
@@ -723,7 +729,7 @@ static bool thread_reap(void *context, struct glm_child *child, char *how, size_
     fake_lane_release(&r->lane);
     close(r->ended_fd);
     close(r->stop_fd);
-    *child = (struct glm_child){ .fd = -1 };
+    *child = (struct glm_child){.fd = -1};
     return true;
 }
 
@@ -737,7 +743,7 @@ struct thread_head {
 static void *thread_head_main(void *argument)
 {
     struct thread_head *h = argument;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     h->status = glm_supervise_run(&h->config, &h->hung, &err);
     return NULL;
 }
@@ -746,21 +752,21 @@ static void a_set_of_threads_restarts_and_stops(void **state)
 {
     struct lane *l = *state;
     lane_prepare(l, "{\"steps\":3}");
-    struct thread_set set = { .dir = l->dir, .mutex = PTHREAD_MUTEX_INITIALIZER };
+    struct thread_set set = {.dir = l->dir, .mutex = PTHREAD_MUTEX_INITIALIZER};
     memcpy(set.launch, l->launch, sizeof set.launch);
-    struct glm_launcher launcher = { .context = &set, .start = thread_start,
-                                     .signal = thread_signal, .reap = thread_reap };
+    struct glm_launcher launcher = {
+        .context = &set, .start = thread_start, .signal = thread_signal, .reap = thread_reap};
     struct glm_lane_info lane;
-    struct glm_error err = { 0 };
+    struct glm_error err = {0};
     assert_int_equal(fake_lane_load(l->launch, 0, &lane, &err), GLM_OK);
     int stop_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    struct thread_head head = { .set = &set, .config = { .dir = l->dir, .lane = &lane,
-                                                         .launcher = &launcher,
-                                                         .stop_fd = stop_fd } };
+    struct thread_head head = {
+        .set = &set,
+        .config = {.dir = l->dir, .lane = &lane, .launcher = &launcher, .stop_fd = stop_fd}};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, thread_head_main, &head), 0);
     cJSON_Delete(wait_state(l, "live", 1));
-    struct glm_child second = { .pid = 1002 };
+    struct glm_child second = {.pid = 1002};
     thread_signal(&set, &second, SIGTERM);
     cJSON *json = wait_state(l, "live", 2);
     assert_non_null(strstr(text(rank_of(json, 2), "last_error"), "told to stop by a signal"));

@@ -57,6 +57,8 @@ static void every_node_keeps_its_span_in_characters(void **state)
     assert_int_equal(inner->n_items, 2);
     assert_int_equal(inner->at.line, 3);
     assert_int_equal(inner->at.col, 5);
+    assert_int_equal(inner->at.len, 12); /* the whole of "[a, {k: ..}]" */
+    assert_int_equal(yaml_get(f->root, "list")->at.len, 1);
     const struct yaml_node *k = yaml_get(inner->first->next, "k");
     assert_int_equal(k->at.line, 3);
     assert_int_equal(k->at.col, 13);
