@@ -182,6 +182,9 @@ static void open_rank(struct rank *r)
     const struct pico_options *o = &p->options;
     if (o->world > 1) {
         r->status = glm_link_connect(p->listeners[r->rank], p->addresses, 20000, r->links, &r->err);
+        for (uint32_t i = 0; r->status == GLM_OK && i < o->world; i++)
+            if (r->links[i])
+                r->links[i]->spin = o->n_threads * o->world <= glm_cores();
         if (r->status == GLM_OK)
             r->status = glm_collective_new(r->rank, o->world, r->links, LINK_BYTES, 0, NULL, NULL,
                                            &r->collective, &r->err);
