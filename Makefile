@@ -4,6 +4,9 @@
 VERSION  := 0.1.0
 PREFIX   ?= /usr/local
 bindir   ?= $(PREFIX)/bin
+bashcompdir ?= $(PREFIX)/share/bash-completion/completions
+zshcompdir  ?= $(PREFIX)/share/zsh/site-functions
+fishcompdir ?= $(PREFIX)/share/fish/vendor_completions.d
 mandir   ?= $(PREFIX)/share/man
 CC       ?= cc
 SANITIZE ?=
@@ -30,11 +33,12 @@ CLI_LIBS = $(shell $(PKG) --libs libcurl 2>/dev/null)
 SPEC_C    := $(wildcard spec/*.c spec/base/*.c)
 CODEGEN_C := $(wildcard codegen/*.c)
 RUNTIME_C := $(filter-out runtime/main.c,$(wildcard runtime/*.c))
-CLI_C     := $(filter-out cli/main.c,$(wildcard cli/*.c))
+CLI_C     := $(filter-out cli/main.c cli/gen_main.c,$(wildcard cli/*.c))
 TEST_C    := $(wildcard tests/unit/test_*.c)
 SUPPORT_C := $(wildcard tests/support/*.c)
 FUZZ_C    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_C   := $(wildcard bench/bench_*.c)
+MEASURE_C := $(filter-out $(BENCH_C),$(wildcard bench/*.c))
 TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.json kernels-templates/*.h))
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
@@ -65,6 +69,7 @@ $(BUILD)/libcodegen.a: $(call objects,$(CODEGEN_C)) $(BUILD)/templates.o
 $(BUILD)/libruntime.a: $(call objects,$(RUNTIME_C))
 $(BUILD)/libcli.a: $(call objects,$(CLI_C))
 $(BUILD)/libsupport.a: $(call objects,$(SUPPORT_C))
+$(BUILD)/libmeasure.a: $(call objects,$(MEASURE_C))
 $(BUILD)/lib%.a:
 	@rm -f $@
 	$(Q)$(CROSS)ar rcs $@ $^
@@ -72,7 +77,10 @@ $(BUILD)/lib%.a:
 $(BUILD)/glmctl: $(call objects,cli/main.c) $(LIBRARIES)
 $(BUILD)/glmd: $(call objects,runtime/main.c) $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
 $(BUILD)/glmctl: LIBS += $(CLI_LIBS)
-$(BUILD)/glmctl $(BUILD)/glmd:
+# Writes what is generated from tables; never installed.
+$(BUILD)/glmgen: $(call objects,cli/gen_main.c) $(LIBRARIES)
+$(BUILD)/glmgen: LIBS += $(CLI_LIBS)
+$(BUILD)/glmctl $(BUILD)/glmd $(BUILD)/glmgen:
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
 
@@ -81,12 +89,16 @@ tests: $(TESTS)
 $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+
+# Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
+$(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o \
+    $(BUILD)/tests/fake/http_world.o
 
 BENCHES := $(patsubst bench/%.c,$(BUILD)/bench/%,$(BENCH_C))
-$(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libsupport.a $(LIBRARIES)
+$(BENCHES): $(BUILD)/bench/%: $(BUILD)/bench/%.o $(BUILD)/libmeasure.a $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
-	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -lcmocka -o $@
 
 # Replays the corpus without libFuzzer; `make fuzz` builds the same file with it.
 REPLAYS := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_C))
@@ -134,7 +146,7 @@ bench: $(BENCHES) all ## run the benchmarks
 lint: ## folder direction, forbidden words, shell scripts, man pages
 	$(Q)tests/lint
 
-FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
+FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fake/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
 format: ## clang-format every source in place
 	$(Q)clang-format -i $(FORMATTED)
 format-check:
@@ -150,17 +162,22 @@ compile_commands.json: ## through bear
 golden: all tests ## rewrite the golden files; review their diff as code
 	$(Q)tests/golden/rewrite $(BUILD)
 
-generated: all ## rewrite the spec's reference page, completions and man option lists
+generated: $(BUILD)/glmgen ## rewrite the spec's reference page, completions and man option lists
 	$(Q)cli/generate $(BUILD)
 
-install: all ## honours DESTDIR, PREFIX, bindir, mandir
+install: all ## honours DESTDIR, PREFIX, bindir, mandir, bashcompdir, zshcompdir, fishcompdir
 	install -D -m 755 $(BUILD)/glmctl $(DESTDIR)$(bindir)/glmctl
 	install -D -m 755 $(BUILD)/glmd $(DESTDIR)$(bindir)/glmd
-	for page in cli/man/*.[1-8]; do install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+	for page in cli/man/*.[1-8]; do \
+	    install -D -m 644 $$page $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/} || exit 1; done
+	install -D -m 644 cli/completion/glmctl.bash $(DESTDIR)$(bashcompdir)/glmctl
+	install -D -m 644 cli/completion/_glmctl $(DESTDIR)$(zshcompdir)/_glmctl
+	install -D -m 644 cli/completion/glmctl.fish $(DESTDIR)$(fishcompdir)/glmctl.fish
 
 uninstall: ## remove what install put there
 	rm -f $(DESTDIR)$(bindir)/glmctl $(DESTDIR)$(bindir)/glmd
 	for page in cli/man/*.[1-8]; do rm -f $(DESTDIR)$(mandir)/man$${page##*.}/$${page##*/}; done
+	rm -f $(DESTDIR)$(bashcompdir)/glmctl $(DESTDIR)$(zshcompdir)/_glmctl $(DESTDIR)$(fishcompdir)/glmctl.fish
 
 clean: ## remove this build
 	rm -rf $(BUILD)

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* glmctl apply: make what runs equal to the file. A second apply changes nothing. */
+/* glmctl apply and restart. Both validate and build everything before they stop what runs. */
 #include "cli/apply.h"
-#include "cli/lane.h"
-
-#include <string.h>
 
 struct apply_options {
     struct common_options common;
@@ -11,10 +8,15 @@ struct apply_options {
     const char *replace;
 };
 
+#define YES_OPTION                                                             \
+    {                                                                          \
+        "yes", 'y', OPT_FLAG, offsetof(struct apply_options, yes), NULL, NULL, \
+            "do not ask; needed without a terminal", NULL, 0, 0                \
+    }
+
 static const struct opt_def apply_options[] = {
     COMMON_LANE_OPTION,
-    {"yes", 'y', OPT_FLAG, offsetof(struct apply_options, yes), NULL, NULL,
-     "do not ask; needed without a terminal", NULL, 0, 0},
+    YES_OPTION,
     {"replace", 0, OPT_STR, offsetof(struct apply_options, replace), "LANE", NULL,
      "stop this lane of the same cluster first", NULL, 0, 0},
     COMMON_OUTPUT_OPTION,
@@ -22,71 +24,21 @@ static const struct opt_def apply_options[] = {
     OPTIONS_END,
 };
 
-/* What runs already and is live needs no change: its URL is the answer. */
-static int print_running(const struct common_options *o, const char *folder)
+static int run(const struct apply_options *o, const char *command, bool restart, const char *file)
 {
-    struct lane_status running;
-    struct glm_error err = {0};
-    int rc = EXIT_DONE;
-    if (lane_status_read(folder, &running, &err) != GLM_OK)
-        rc = fail(o, &err);
-    else
-        printf("%s\n", running.url);
-    lane_status_release(&running);
+    struct compiled c;
+    const struct apply_request request = {
+        .command = command, .yes = o->yes, .restart = restart, .replace = o->replace};
+    int rc = compile_lane(&o->common, file, &c);
+    if (rc == EXIT_DONE)
+        rc = apply_lane(&o->common, &request, &c);
+    compiled_release(&c);
     return rc;
-}
-
-static enum glm_status stop_replaced(const struct apply_options *o, const struct compiled *c,
-                                     struct glm_error *err)
-{
-    uint32_t lane;
-    struct buf folder = {0};
-    if (o->replace == NULL)
-        return GLM_OK;
-    enum glm_status status = glm_cluster_lane(c->cluster, o->replace, &lane, err);
-    if (status == GLM_OK)
-        status = lane_folder(c->cluster->name, o->replace, &folder, err);
-    if (status == GLM_OK)
-        status = lane_stop(buf_text(&folder), o->replace, err);
-    buf_release(&folder);
-    return status;
 }
 
 static int run_apply(const void *options, const char *const *positional)
 {
-    const struct apply_options *o = options;
-    struct glm_error err = {0};
-    if (positional[0] == NULL) {
-        glm_fail(&err, GLM_EINVAL, "apply wants a cluster file or a saved plan");
-        return fail_usage("apply", &err);
-    }
-    struct compiled c;
-    struct buf text = {0}, folder = {0};
-    int rc = compile_lane(&o->common, positional[0], &c);
-    if (rc == EXIT_DONE &&
-        glm_plan_print(c.cluster, c.lane_i, c.plans, false, &text, &err) != GLM_OK)
-        rc = fail(&o->common, &err);
-    if (rc == EXIT_DONE) {
-        const char *lane = c.cluster->lanes[c.lane_i].name;
-        if (!apply_print_changes(&c)) {
-            rc = lane_folder(c.cluster->name, lane, &folder, &err) == GLM_OK
-                     ? print_running(&o->common, buf_text(&folder))
-                     : fail(&o->common, &err);
-        } else {
-            if (!wants_json(&o->common))
-                rc = print_result(&text);
-            if (lane_confirm(o->yes, "apply this?", &err) != GLM_OK)
-                rc = err.hint[0] != '\0' ? fail_usage("apply", &err) : fail(&o->common, &err);
-            else if (stop_replaced(o, &c, &err) != GLM_OK)
-                rc = fail(&o->common, &err);
-            else
-                rc = apply_lane(&o->common, &c);
-        }
-    }
-    buf_release(&folder);
-    buf_release(&text);
-    compiled_release(&c);
-    return rc;
+    return run(options, "apply", false, positional[0]);
 }
 
 const struct command command_apply = {
@@ -94,12 +46,40 @@ const struct command command_apply = {
     .arguments = "CLUSTER|PLAN",
     .summary = "make what runs equal to the file",
     .description =
-        "Compiles a lane, shows the plan, builds missing kernels, starts the ranks and waits "
-        "until\n"
-        "the lane is LIVE. The last line on standard output is the lane's URL. A saved plan is\n"
-        "applied exactly or refused because it is stale.",
+        "Compiles a lane, shows plan and changes, asks, builds missing kernels, starts the ranks\n"
+        "and waits until the lane is LIVE. The last line on standard output is the lane's URL.\n"
+        "When exactly this runs already, nothing is done. A saved plan is applied exactly, or\n"
+        "refused because it is stale.",
+    .examples = "glmctl apply clusters/demo/demo.yaml\n"
+                "glmctl apply clusters/demo/demo.yaml --lane tp2 --replace tp1 --yes\n"
+                "glmctl plan cluster.yaml --out cluster.plan && glmctl apply cluster.plan",
     .options = apply_options,
     .options_size = sizeof(struct apply_options),
+    .n_positional_min = 1,
     .n_positional_max = 1,
     .run = run_apply,
+};
+
+static const struct opt_def restart_options[] = {
+    COMMON_LANE_OPTION, YES_OPTION, COMMON_OUTPUT_OPTION, COMMON_COLOR_OPTION, OPTIONS_END,
+};
+
+static int run_restart(const void *options, const char *const *positional)
+{
+    return run(options, "restart", true, positional[0]);
+}
+
+const struct command command_restart = {
+    .name = "restart",
+    .arguments = "CLUSTER|PLAN",
+    .summary = "stop a lane and apply its file again",
+    .description = "As apply, also when exactly this runs already. The file is compiled and "
+                   "kernels are built\n"
+                   "first, so that what cannot be applied does not stop what runs.",
+    .examples = "glmctl restart clusters/demo/demo.yaml --lane tp2 --yes",
+    .options = restart_options,
+    .options_size = sizeof(struct apply_options),
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .run = run_restart,
 };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* glmctl version: of the program and of the formats it writes. */
 #include "cli/common.h"
+#include "codegen/kernels.h"
+#include "codegen/plan.h"
 
 #include "runtime/control.h"
 
@@ -8,7 +10,11 @@ struct version_options {
     struct common_options common;
 };
 
-static const struct opt_def version_options[] = {COMMON_OUTPUT_OPTION, OPTIONS_END};
+static const struct opt_def version_options[] = {
+    COMMON_OUTPUT_OPTION,
+    COMMON_COLOR_OPTION,
+    OPTIONS_END,
+};
 
 static int run_version(const void *options, const char *const *positional)
 {
@@ -17,9 +23,9 @@ static int run_version(const void *options, const char *const *positional)
     struct buf text = {0};
     if (wants_json(&o->common))
         buf_printf(&text,
-                   "{\"format_version\": 1, \"version\": \"" GLM_VERSION
+                   "{\"format_version\": %d, \"version\": \"" GLM_VERSION
                    "\", \"plan_format\": %d, \"control_version\": %d, \"host_target\": \"%s\"}\n",
-                   GLM_PLAN_FORMAT, GLM_CONTROL_VERSION, glm_host_target());
+                   OUTPUT_FORMAT, GLM_PLAN_FORMAT, GLM_CONTROL_VERSION, glm_host_target());
     else
         buf_printf(&text,
                    "glmctl " GLM_VERSION "\nplan format %d, control protocol %d, host target %s\n",
@@ -34,6 +40,7 @@ const struct command command_version = {
     .arguments = "",
     .summary = "print versions",
     .description = "Prints the version of glmctl, of the plan format and of the control protocol.",
+    .examples = "glmctl version -o json",
     .options = version_options,
     .options_size = sizeof(struct version_options),
     .n_positional_max = 0,

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every command shares: option rows that mean the same everywhere, printing of errors and
- * diagnostics, the compiled lane, the lane's state folder. */
+/* What every command shares: option rows that mean the same everywhere, and where results and
+ * errors go: results on stdout, all else on stderr, with -o json one JSON value on stdout. */
 #ifndef GLM_CLI_COMMON_H
 #define GLM_CLI_COMMON_H
 
 #include "cli/options.h"
-#include "codegen/graph.h"
-#include "codegen/launch.h"
-#include "spec/cluster.h"
+#include "spec/base/diag.h"
 
 #include <stdio.h>
 
@@ -28,7 +26,7 @@ struct common_options {
 #define COMMON_COLOR_OPTION                                                         \
     {                                                                               \
         "color", 0, OPT_ENUM, offsetof(struct common_options, color), "WHEN", NULL, \
-            "colour diagnostics", color_values, 0, 0                                \
+            "colour messages; auto: on a terminal", color_values, 0, 0              \
     }
 #define COMMON_LANE_OPTION                                                               \
     {                                                                                    \
@@ -40,38 +38,27 @@ struct common_options {
         NULL, 0, OPT_FLAG, 0, NULL, NULL, NULL, NULL, 0, 0 \
     }
 
+/* The version of the JSON that commands print. */
+enum { OUTPUT_FORMAT = 1 };
+
 bool wants_json(const struct common_options *o);
 bool wants_color(const struct common_options *o, FILE *stream);
 
-/* Prints `error: message` and its hint on stderr, or the same as JSON on stdout; returns the exit
- * status that fits it. */
+/* Prints `error: message` and its hint on stderr, or with -o json {"format_version", "error"} on
+ * stdout. Returns the exit status that fits: EXIT_INTERRUPTED for GLM_ECANCELED. */
 int fail(const struct common_options *o, const struct glm_error *err);
-/* A usage error: message, hint, and how to get help. */
+/* A usage error, on stderr: message, hint, and how to get help. Returns EXIT_USAGE. */
 int fail_usage(const char *command, const struct glm_error *err);
-/* Writes a result to stdout; a closed pipe is an error. */
+/* Diagnostics as text on stderr; with -o json and `failed` as JSON on stdout. */
+int print_diags(const struct common_options *o, const struct diag_list *diags, bool failed);
+/* Writes a result to stdout, saying on stderr when that fails. Returns an exit status. */
 int print_result(const struct buf *b);
 
-/* A spec compiled as far as the plans of one lane. */
-struct compiled {
-    struct arena arena;
-    struct diag_list diags;
-    struct glm_cluster *cluster;
-    uint32_t lane_i;
-    const char *target;
-    struct glm_plan **plans; /* one a rank */
-    /* set when the file was a saved plan: the launch document it holds */
-    struct glm_launch_file *saved;
-};
-/* `file`: a cluster spec, "-" for standard input, or a saved plan. Diagnostics are printed on
- * stderr (or, with -o json and an error, as JSON on stdout). Returns an exit status; on any but
- * EXIT_DONE the struct holds only what compiled_release frees. */
-int compile_lane(const struct common_options *o, const char *file, struct compiled *out);
-/* As far as cluster and lane: what commands about running things need. */
-int resolve_spec(const struct common_options *o, const char *file, struct compiled *out);
-void compiled_release(struct compiled *c);
+/* "key": "value" with a leading `separator`; value NULL is written as "". */
+void json_member(struct buf *out, const char *separator, const char *key, const char *value);
 
-/* $GLM_STATE_DIR (default $XDG_STATE_HOME/glmctl, ~/.local/state/glmctl) + /CLUSTER/LANE. */
-enum glm_status lane_folder(const char *cluster, const char *lane, struct buf *out,
-                            struct glm_error *err);
+/* Asks at the terminal unless `yes`. EXIT_DONE: go on; EXIT_USAGE: there is no terminal to ask at,
+ * said on stderr with --yes as hint; EXIT_FAILED: the answer was no. */
+int confirm(const struct common_options *o, const char *command, bool yes, const char *question);
 
 #endif

@@ -2,6 +2,8 @@
 /* libcurl behind one call. */
 #include "cli/http_client.h"
 
+#include "cli/signals.h"
+
 #include <curl/curl.h>
 #include <string.h>
 
@@ -23,6 +25,13 @@ static size_t receive(char *bytes, size_t size, size_t n, void *context)
     if (r->on_data != NULL)
         r->on_data(r->context, bytes, len);
     return len;
+}
+
+/* Called a few times a second: an interruption ends the request. */
+static int look_up(void *context, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    (void)context, (void)a, (void)b, (void)c, (void)d;
+    return signals_pending();
 }
 
 static enum glm_status add_key(const char *key_file, struct curl_slist **headers,
@@ -65,6 +74,8 @@ enum glm_status http_request(const char *url, const char *key_file, const char *
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, look_up);
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, (long)timeout_s);
     curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, reason);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive);
@@ -72,7 +83,9 @@ enum glm_status http_request(const char *url, const char *key_file, const char *
     if (body != NULL)
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, body);
     CURLcode code = curl_easy_perform(curl);
-    if (code != CURLE_OK)
+    if (code == CURLE_ABORTED_BY_CALLBACK)
+        status = signals_check("a request ran", err);
+    else if (code != CURLE_OK)
         status = glm_fail(err, GLM_EIO, "request to %s failed: %s", url,
                           *reason != '\0' ? reason : curl_easy_strerror(code));
     else

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* glmctl: finds the command, parses its table, runs it. */
 #include "cli/common.h"
+#include "cli/signals.h"
+#include "spec/base/nearest.h"
 
 #include <locale.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPTION_BYTES = 512, MAX_POSITIONAL = 16 };
+enum { MAX_OPTION_BYTES = 512, MAX_POSITIONAL = 16, MAX_COMMANDS = 64 };
 
 static void print_commands(FILE *stream)
 {
@@ -23,37 +23,54 @@ static void print_commands(FILE *stream)
           stream);
 }
 
+static bool is_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+/* Bytes of the command's first word. */
+static size_t first_word(const struct command *c)
+{
+    return strcspn(c->name, " ");
+}
+
+static bool starts_with_word(const struct command *c, const char *word)
+{
+    return strlen(word) == first_word(c) && memcmp(c->name, word, first_word(c)) == 0;
+}
+
 /* The command named by one or two words of argv; *n_words is set. */
 static const struct command *find_command(int argc, char *const *argv, int *n_words)
 {
     for (const struct command *const *c = glm_commands; *c != NULL; c++) {
-        const char *name = (*c)->name;
-        const char *space = strchr(name, ' ');
-        size_t first = space == NULL ? strlen(name) : (size_t)(space - name);
-        if (strlen(argv[0]) != first || memcmp(argv[0], name, first) != 0)
+        const char *second = (*c)->name + first_word(*c);
+        if (!starts_with_word(*c, argv[0]))
             continue;
-        if (space == NULL) {
-            *n_words = 1;
+        *n_words = *second == '\0' || (argc > 1 && is_help(argv[1])) ? 1 : 2;
+        if (*n_words == 1 || (argc > 1 && strcmp(argv[1], second + 1) == 0))
             return *c;
-        }
-        if (argc > 1 && strcmp(argv[1], space + 1) == 0) {
-            *n_words = 2;
-            return *c;
-        }
     }
     return NULL;
 }
 
-static int unknown_command(const char *name)
+static int unknown_command(int argc, char *const *argv)
 {
-    const char *names[64];
+    const char *names[MAX_COMMANDS];
     size_t n = 0;
-    for (const struct command *const *c = glm_commands; *c != NULL && n < 63; c++)
-        names[n++] = (*c)->name;
-    names[n] = NULL;
     struct glm_error err = {0};
-    glm_fail(&err, GLM_EINVAL, "glmctl has no command '%s'", name);
-    const char *near = nearest_word(name, names);
+    for (const struct command *const *c = glm_commands; *c != NULL && n < MAX_COMMANDS; c++) {
+        names[n++] = (*c)->name;
+        if (!starts_with_word(*c, argv[0]))
+            continue;
+        if (argc > 1 && argv[1][0] != '-')
+            glm_fail(&err, GLM_EINVAL, "glmctl has no command '%s %.100s'", argv[0], argv[1]);
+        else
+            glm_fail(&err, GLM_EINVAL, "'glmctl %s' is half a command", argv[0]);
+        glm_error_hint(&err, "there is 'glmctl %s'", (*c)->name);
+        return fail_usage("", &err);
+    }
+    glm_fail(&err, GLM_EINVAL, "glmctl has no command '%.100s'", argv[0]);
+    const char *near = nearest_name(argv[0], names, n);
     if (near != NULL)
         glm_error_hint(&err, "did you mean '%s'?", near);
     return fail_usage("", &err);
@@ -62,7 +79,7 @@ static int unknown_command(const char *name)
 static int run_command(const struct command *command, int argc, char *const *argv)
 {
     _Alignas(max_align_t) unsigned char options[MAX_OPTION_BYTES];
-    const char *positional[MAX_POSITIONAL];
+    const char *positional[MAX_POSITIONAL] = {NULL};
     GLM_ASSERT(command->options_size <= sizeof options);
     GLM_ASSERT(command->n_positional_max < MAX_POSITIONAL);
     bool help;
@@ -80,30 +97,27 @@ static int run_command(const struct command *command, int argc, char *const *arg
 
 int main(int argc, char **argv)
 {
+    static char version[] = "version", ask_help[] = "--help";
+    char *const ask[] = {ask_help, NULL};
+    int n_words = 0;
     setlocale(LC_CTYPE, "C.UTF-8");
-    signal(SIGPIPE, SIG_IGN);
+    signals_init();
     if (argc < 2) {
         print_commands(stderr);
         return EXIT_USAGE;
     }
-    const char *first = argv[1];
-    static char version[] = "version";
-    if (strcmp(first, "--version") == 0)
+    if (strcmp(argv[1], "--version") == 0)
         argv[1] = version;
-    if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 ||
-        (strcmp(first, "help") == 0 && argc == 2)) {
+    const bool help = is_help(argv[1]);
+    if (help && argc == 2) {
         print_commands(stdout);
         return EXIT_DONE;
     }
-    const bool help = strcmp(first, "help") == 0;
-    int skip = help ? 2 : 1, n_words = 0;
+    const int skip = help ? 2 : 1;
     const struct command *command = find_command(argc - skip, argv + skip, &n_words);
     if (command == NULL)
-        return unknown_command(argv[skip]);
-    if (help) {
-        static char ask_help[] = "--help";
-        char *ask[] = {ask_help, NULL};
+        return unknown_command(argc - skip, argv + skip);
+    if (help)
         return run_command(command, 1, ask);
-    }
     return run_command(command, argc - skip - n_words, argv + skip + n_words);
 }

@@ -2,13 +2,32 @@
 /* Parsing and printing of option tables. Knows no command. */
 #include "cli/options.h"
 
+#include "spec/base/nearest.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static void *field(void *options, const struct opt_def *o)
 {
     return (char *)options + o->offset;
+}
+
+static enum glm_status unknown_value(const struct opt_def *o, const char *from, const char *text,
+                                     struct glm_error *err)
+{
+    struct buf list = {0};
+    size_t n = 0;
+    for (; o->values[n] != NULL; n++)
+        buf_printf(&list, "%s%s", n == 0 ? "" : ", ", o->values[n]);
+    enum glm_status status = glm_fail(err, GLM_EINVAL, "'%s' wants one of %s, got '%.100s'", from,
+                                      buf_text(&list), text);
+    const char *near = nearest_name(text, o->values, n);
+    if (near != NULL)
+        glm_error_hint(err, "did you mean '%s'?", near);
+    buf_release(&list);
+    return status;
 }
 
 static enum glm_status set_value(const struct opt_def *o, const char *from, const char *text,
@@ -39,10 +58,7 @@ static enum glm_status set_value(const struct opt_def *o, const char *from, cons
                 return GLM_OK;
             }
         }
-        enum glm_status status = glm_fail(err, GLM_EINVAL, "'%s' does not know '%s'", from, text);
-        const char *near = nearest_word(text, o->values);
-        glm_error_hint(err, "did you mean '%s'?", near != NULL ? near : o->values[0]);
-        return status;
+        return unknown_value(o, from, text, err);
     }
     return GLM_OK;
 }
@@ -67,13 +83,15 @@ static enum glm_status unknown_option(const struct command *c, const char *argum
                                       struct glm_error *err)
 {
     enum glm_status status =
-        glm_fail(err, GLM_EINVAL, "'glmctl %s' has no option '%s'", c->name, argument);
+        glm_fail(err, GLM_EINVAL, "'glmctl %s' has no option '%.100s'", c->name, argument);
+    char name[64];
     const char *names[64];
     size_t n = 0;
-    for (const struct opt_def *o = c->options; o->name != NULL && n < 63; o++)
+    for (const struct opt_def *o = c->options; o->name != NULL && n < 64; o++)
         names[n++] = o->name;
-    names[n] = NULL;
-    const char *near = nearest_word(argument + strspn(argument, "-"), names);
+    const char *start = argument + strspn(argument, "-");
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(start, "="), start);
+    const char *near = nearest_name(name, names, n);
     if (near != NULL)
         glm_error_hint(err, "did you mean '--%s'?", near);
     else
@@ -113,7 +131,9 @@ static enum glm_status take_option(const struct command *c, struct cursor *at, v
                             o->value_name);
         value = at->argv[++at->i];
     }
-    return set_value(o, argument, value, options, err);
+    char from[72];
+    snprintf(from, sizeof from, "--%s", o->name);
+    return set_value(o, from, value, options, err);
 }
 
 static enum glm_status take_environment(const struct command *c, void *options,
@@ -130,36 +150,57 @@ static enum glm_status take_environment(const struct command *c, void *options,
     return GLM_OK;
 }
 
+/* Asked for help: nothing else on the line matters. */
+static bool wants_help(int argc, char *const *argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static enum glm_status take_positional(const struct command *c, const char *argument,
+                                       const char **positional, size_t *n, struct glm_error *err)
+{
+    if (*n < c->n_positional_max) {
+        positional[(*n)++] = argument;
+        return GLM_OK;
+    }
+    if (*n == 0)
+        return glm_fail(err, GLM_EINVAL, "'glmctl %s' takes no argument, got '%.100s'", c->name,
+                        argument);
+    return glm_fail(err, GLM_EINVAL, "'glmctl %s' takes %zu argument%s, '%.100s' is one more",
+                    c->name, *n, *n == 1 ? "" : "s", argument);
+}
+
 enum glm_status options_parse(const struct command *c, int argc, char *const *argv, void *options,
                               const char **positional, bool *help, struct glm_error *err)
 {
     memset(options, 0, c->options_size);
-    *help = false;
+    *help = wants_help(argc, argv);
+    positional[0] = NULL;
+    if (*help)
+        return GLM_OK;
     enum glm_status status = take_environment(c, options, err);
     size_t n = 0;
     bool only_positional = false;
     struct cursor at = {.argc = argc, .argv = argv};
     for (; status == GLM_OK && at.i < argc; at.i++) {
         const char *argument = argv[at.i];
-        if (!only_positional && strcmp(argument, "--") == 0) {
+        if (!only_positional && strcmp(argument, "--") == 0)
             only_positional = true;
-        } else if (!only_positional && argument[0] == '-' && argument[1] != '\0') {
-            if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0)
-                *help = true;
-            else
-                status = take_option(c, &at, options, err);
-        } else if (n == c->n_positional_max) {
-            status = glm_fail(err, GLM_EINVAL, "'glmctl %s' takes %zu argument%s, '%s' is one more",
-                              c->name, n, n == 1 ? "" : "s", argument);
-        } else {
-            positional[n++] = argument;
-        }
+        else if (!only_positional && argument[0] == '-' && argument[1] != '\0')
+            status = take_option(c, &at, options, err);
+        else
+            status = take_positional(c, argument, positional, &n, err);
     }
+    if (status == GLM_OK && n < c->n_positional_min)
+        status = glm_fail(err, GLM_EINVAL, "'glmctl %s' wants %s", c->name, c->arguments);
     positional[n] = NULL;
     return status;
 }
 
-static void option_names(const struct opt_def *o, struct buf *out)
+void options_names(const struct opt_def *o, struct buf *out)
 {
     if (o->letter != 0)
         buf_printf(out, "-%c, ", o->letter);
@@ -175,75 +216,36 @@ static void option_names(const struct opt_def *o, struct buf *out)
         buf_printf(out, "%s%s", v == o->values ? "" : "|", *v);
 }
 
+const struct opt_def options_help_row = {"help", 'h',          OPT_FLAG, 0, NULL,
+                                         NULL,   "print this", NULL,     0, 0};
+
+enum { NAMES_COLUMNS = 30 };
+
+static void help_option(const struct opt_def *o, struct buf *out)
+{
+    struct buf names = {0};
+    options_names(o, &names);
+    buf_printf(out, "  %-*s ", NAMES_COLUMNS, buf_text(&names));
+    if (names.len > NAMES_COLUMNS)
+        buf_printf(out, "\n  %-*s ", NAMES_COLUMNS, "");
+    buf_str(out, o->help);
+    if (o->environment != NULL)
+        buf_printf(out, " [$%s]", o->environment);
+    buf_char(out, '\n');
+    buf_release(&names);
+}
+
 void options_help(const struct command *c, struct buf *out)
 {
-    buf_printf(out, "usage: glmctl %s%s%s [options]\n\n%s\n", c->name, *c->arguments ? " " : "",
-               c->arguments, c->description);
-    if (c->options->name != NULL)
-        buf_str(out, "\noptions:\n");
-    for (const struct opt_def *o = c->options; o->name != NULL; o++) {
-        struct buf names = {0};
-        option_names(o, &names);
-        buf_printf(out, "  %-30s %s%s", buf_text(&names),
-                   names.len > 30 ? "\n                                 " : "", o->help);
-        if (o->environment != NULL)
-            buf_printf(out, " [$%s]", o->environment);
-        buf_char(out, '\n');
-        buf_release(&names);
+    buf_printf(out, "usage: glmctl %s%s%s [options]\n\n%s\n\noptions:\n", c->name,
+               *c->arguments ? " " : "", c->arguments, c->description);
+    for (const struct opt_def *o = c->options; o->name != NULL; o++)
+        help_option(o, out);
+    help_option(&options_help_row, out);
+    buf_str(out, "\nexamples:\n");
+    for (const char *line = c->examples; *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        buf_printf(out, "  %.*s\n", (int)len, line);
+        line += len + (line[len] == '\n');
     }
-}
-
-void options_man(const struct command *c, struct buf *out)
-{
-    for (const struct opt_def *o = c->options; o->name != NULL; o++) {
-        buf_str(out, ".It ");
-        if (o->letter != 0)
-            buf_printf(out, "Fl %c , ", o->letter);
-        buf_printf(out, "Fl Fl %s", o->name);
-        if (o->type != OPT_FLAG)
-            buf_printf(out, " Ar %s", o->value_name);
-        buf_printf(out, "\n%c%s.\n",
-                   (char)(o->help[0] - (o->help[0] >= 'a' && o->help[0] <= 'z' ? 32 : 0)),
-                   o->help + 1);
-        if (o->environment != NULL)
-            buf_printf(out, "Environment:\n.Ev %s .\n", o->environment);
-    }
-}
-
-static size_t distance(const char *a, const char *b)
-{
-    enum { MAX = 63 };
-    size_t row[MAX + 1];
-    size_t n = strlen(b);
-    if (n > MAX || strlen(a) > MAX)
-        return MAX;
-    for (size_t j = 0; j <= n; j++)
-        row[j] = j;
-    for (size_t i = 1; a[i - 1] != '\0'; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= n; j++) {
-            size_t above = row[j];
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            best = above + 1 < best ? above + 1 : best;
-            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
-            row[j] = best;
-            diagonal = above;
-        }
-    }
-    return row[n];
-}
-
-const char *nearest_word(const char *text, const char *const *words)
-{
-    const char *best = NULL;
-    size_t best_distance = strlen(text) / 2 + 1;
-    for (; *words != NULL; words++) {
-        size_t d = distance(text, *words);
-        if (d < best_distance) {
-            best_distance = d;
-            best = *words;
-        }
-    }
-    return best;
 }

@@ -56,3 +56,10 @@ void progress_done(struct progress *p, const char *format, ...)
     va_end(args);
     p->open = false;
 }
+
+void progress_end(struct progress *p)
+{
+    if (p->open)
+        fputs("\r\033[K", stderr);
+    p->open = false;
+}

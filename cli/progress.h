@@ -21,4 +21,7 @@ void progress_show(struct progress *p, const char *format, ...)
 void progress_done(struct progress *p, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Ends the line when one is open. */
+void progress_end(struct progress *p);
+
 #endif

@@ -340,8 +340,8 @@ static enum glm_status compile(const struct build *b, uint32_t n_jobs, glm_build
         if (status != GLM_OK)
             continue;
         status = finish(b, o, wait_status);
-        if (status == GLM_OK && progress != NULL)
-            progress(context, ++done, total, o->kernel);
+        if (status == GLM_OK && progress != NULL && !progress(context, ++done, total, o->kernel))
+            status = glm_fail(b->err, GLM_ECANCELED, "building kernels was cancelled");
     }
     for (uint32_t i = 0; i < b->n_objects; i++)
         if (b->objects[i].stage != NULL)

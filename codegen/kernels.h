@@ -24,8 +24,9 @@ struct glm_kernel_build {
 };
 
 /* done of total after each compiler's end; total: the objects that the cache lacked (no call when
- * there is none); `name`: the plan's kernel that just finished. */
-typedef void (*glm_build_progress)(void *context, uint32_t done, uint32_t total, const char *name);
+ * there is none); `name`: the plan's kernel that just finished. false: start no other compiler and
+ * answer GLM_ECANCELED once those that run have ended. */
+typedef bool (*glm_build_progress)(void *context, uint32_t done, uint32_t total, const char *name);
 
 /* Builds every kernel of the plan that the cache under $GLM_CACHE_DIR lacks, n_jobs compilers at a
  * time. $GLM_HOST_CC (default cc) and $GLM_HOST_CFLAGS (appended: sanitizers). An entry that is

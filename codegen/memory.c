@@ -152,19 +152,38 @@ static enum glm_status walk_arena(struct walk *w)
     enum glm_status st = GLM_OK;
     for (uint32_t i = 0; i < w->plan->n_programs && st == GLM_OK; i++) {
         const struct glm_plan_program *g = &w->plan->programs[i];
-        if (strcmp(g->arena, w->arena->name) == 0 || strncmp(g->name, "sample", 6) == 0)
+        if (glm_program_runs_in(w->plan, g, (uint32_t)(w->arena - w->plan->arenas)))
             st = walk_steps(w, g->steps, g->n_steps, 0);
     }
     return st;
 }
 
-static uint64_t element_bytes(const struct glm_plan *p, const char *dtype)
+bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program *g,
+                         uint32_t arena_i)
 {
-    if (strcmp(dtype, "act") == 0)
-        dtype = p->act;
+    return strcmp(g->arena, p->arenas[arena_i].name) == 0 || strncmp(g->name, "sample", 6) == 0;
+}
+
+uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a)
+{
+    return b->per == GLM_PER_ROW ? a->n_rows : b->per == GLM_PER_OUT ? a->n_outs : 1;
+}
+
+uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b)
+{
+    const char *dtype = strcmp(b->dtype, "act") == 0 ? p->act : b->dtype;
     if (strcmp(dtype, "f32") == 0 || strcmp(dtype, "i32") == 0)
         return 4;
     return strcmp(dtype, "bf16") == 0 ? 2 : 0;
+}
+
+enum glm_status glm_arena_buffers(const struct glm_plan *p, uint32_t arena_i, bool *used,
+                                  struct glm_error *err)
+{
+    struct walk w = {.plan = p, .arena = &p->arenas[arena_i], .used = used, .err = err};
+    for (uint32_t i = 0; i < p->n_buffers; i++)
+        used[i] = false;
+    return walk_arena(&w);
 }
 
 enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint64_t *bytes,
@@ -174,15 +193,12 @@ enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint
     if (p->n_buffers > MAX_ENTRIES)
         return glm_fail(err, GLM_EPLAN, "cannot size arena '%s': %u buffers, at most %d",
                         p->arenas[arena_i].name, p->n_buffers, MAX_ENTRIES);
-    struct walk w = {.plan = p, .arena = &p->arenas[arena_i], .used = used, .err = err};
-    enum glm_status st = walk_arena(&w);
+    enum glm_status st = glm_arena_buffers(p, arena_i, used, err);
     uint64_t sum = 0;
     for (uint32_t i = 0; i < p->n_buffers && st == GLM_OK; i++) {
         const struct glm_plan_buffer *f = &p->buffers[i];
-        uint64_t rows = f->per == GLM_PER_ROW   ? w.arena->n_rows
-                        : f->per == GLM_PER_OUT ? w.arena->n_outs
-                                                : 1;
-        uint64_t element = element_bytes(p, f->dtype);
+        uint64_t rows = glm_buffer_rows(f, &p->arenas[arena_i]);
+        uint64_t element = glm_buffer_element_bytes(p, f);
         if (element == 0)
             return glm_fail(err, GLM_EPLAN, "cannot size buffer '%s': unknown dtype '%s'", f->name,
                             f->dtype);

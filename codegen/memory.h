@@ -16,6 +16,16 @@ uint64_t glm_plane_bytes(const struct glm_plan_state *s, const struct glm_plan_l
 uint64_t glm_extent_bytes(const struct glm_plan *p);
 /* Cache bytes a token, extents and alignment aside: formats.md 6.1. */
 double glm_token_bytes(const struct glm_plan *p);
+/* Marks the buffers that an arena's programs name: used[n_buffers]. Errors: GLM_EPLAN. */
+enum glm_status glm_arena_buffers(const struct glm_plan *p, uint32_t arena_i, bool *used,
+                                  struct glm_error *err);
+/* Rows of a buffer in an arena, and bytes of one of its elements (0 for an unknown dtype). */
+uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a);
+uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b);
+/* Does a program run in this arena? Those of the sample family draw from the logits of the program
+ * before them, so they run in any. */
+bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program *g,
+                         uint32_t arena_i);
 /* Buffers of one arena. Errors: GLM_EPLAN for a dtype it does not know. */
 enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint64_t *bytes,
                                 struct glm_error *err);

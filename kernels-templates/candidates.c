@@ -3,8 +3,8 @@
  * masks, the largest logits in order and their share of the log-sum-exp, or where nothing cuts the
  * largest logit / T + G.
  *
- * Rows go in batches. Of a batch, blocks of BLOCK ids are worked by all threads, then the blocks of a
- * row are put together by one: sums in 8 lanes of a block, blocks in order. */
+ * Rows go in batches. Of a batch, blocks of BLOCK ids are worked by all threads, then the blocks of
+ * a row are put together by one: sums in 8 lanes of a block, blocks in order. */
 #include "draw.h"
 #include "select.h"
 
@@ -12,8 +12,8 @@ const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 
 #define BLOCK    2048
 #define BLOCKS   (GLM_V > BLOCK ? (GLM_V + BLOCK - 1) / BLOCK : 1)
-#define PER      (GLM_C < BLOCK ? GLM_C : BLOCK)       /* entries that a block may hand on */
-#define BATCH    (BLOCKS * PER <= 8192 ? 8 : 1)        /* rows a thread */
+#define PER      (GLM_C < BLOCK ? GLM_C : BLOCK) /* entries that a block may hand on */
+#define BATCH    (BLOCKS * PER <= 8192 ? 8 : 1)  /* rows a thread */
 #define RECORD   (GLM_DRAW_HEADER + 2 * GLM_C)
 #define MAX_ENDS 8
 
@@ -24,7 +24,7 @@ struct entry {
 
 struct block {
     int32_t n, n_valid;
-    double number; /* as in the record, relative to the block's best */
+    double number;             /* as in the record, relative to the block's best */
     struct entry entries[PER]; /* ids ascending */
 };
 
@@ -76,7 +76,7 @@ static void best_of_block(const uint32_t *key, int32_t first, int32_t n, struct 
     while (key[at] != most)
         at++;
     b->n = 1;
-    b->entries[0] = (struct entry){ most, GLM_FIRST + first + at };
+    b->entries[0] = (struct entry){most, GLM_FIRST + first + at};
 }
 
 /* The largest logit / T + G, equal ones in the order of their logits and ids. */
@@ -99,14 +99,14 @@ static void free_of_block(const struct glm_draw *d, const uint32_t *key, int32_t
             }
     }
     b->n = 1;
-    b->entries[0] = (struct entry){ key[best], GLM_FIRST + first + best };
+    b->entries[0] = (struct entry){key[best], GLM_FIRST + first + best};
 }
 
 /* Σ exp(l - l of the key `most`) over a block, masked ids left out. */
 static double sum_of_block(const struct glm_draw *d, const uint32_t *key, int32_t n, uint32_t most)
 {
     const double t = glm_draw_temperature(d), first = (double)glm_ordered_f32(most) / t;
-    double sum[8] = { 0 };
+    double sum[8] = {0};
     for (int32_t i = 0; i < n; i += 8)
         for (int32_t j = 0; j < 8; j++) {
             double e = glm_draw_exp((double)glm_ordered_f32(key[i + j]) / t - first);
@@ -124,7 +124,7 @@ static void list_of_block(const struct glm_draw *d, const uint32_t *key, int32_t
     b->n = 0;
     for (int32_t i = 0; i < n && b->n < take; i++)
         if (key[i] > least || (key[i] == least && n_equal-- > 0)) {
-            b->entries[b->n++] = (struct entry){ key[i], GLM_FIRST + first + i };
+            b->entries[b->n++] = (struct entry){key[i], GLM_FIRST + first + i};
             most = key[i] > most ? key[i] : most;
         }
     if (d->top_k <= 0 && glm_draw_has_top_p(d))
@@ -165,8 +165,8 @@ static struct entry *sort_entries(struct entry *from, struct entry *other, int32
             int32_t middle = i + width < n ? i + width : n;
             int32_t end = middle + width < n ? middle + width : n;
             for (int32_t l = i, r = middle, to = i; to < end; to++)
-                other[to] = r >= end || (l < middle && from[l].key >= from[r].key) ? from[l++]
-                                                                                   : from[r++];
+                other[to] =
+                    r >= end || (l < middle && from[l].key >= from[r].key) ? from[l++] : from[r++];
         }
         struct entry *t = from;
         from = other;
@@ -251,7 +251,7 @@ static void give_row(const struct offer *a, int64_t o, const struct block *block
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    const struct offer a = { args[0], args[1], args[2], launch->round };
+    const struct offer a = {args[0], args[1], args[2], launch->round};
     const int64_t batch = (int64_t)launch->n_threads * BATCH, n_rows = launch->round->n_out;
     struct block(*blocks)[BLOCKS] = launch->scratch;
     struct entry *room = (void *)(blocks + batch);

@@ -22,9 +22,9 @@ enum { GLM_TILE_M = 2, GLM_TILE_N = 2, GLM_TILE_M_QUANT = 1, GLM_TILE_N_QUANT = 
 #endif
 enum { GLM_TILE_MAX = 4 };
 
-/* Many rows: up to GLM_DOTS_ROWS at once meet four outputs' weights as floats, GLM_DOTS_K at a
- * time, both in the first cache; tiles of GLM_MANY_M rows. */
-enum { GLM_DOTS_ROWS = 48, GLM_DOTS_K = 512, GLM_DOTS_MANY = 12 };
+/* Outputs of a call. Many rows: up to GLM_DOTS_ROWS at once meet the outputs' weights as floats,
+ * GLM_DOTS_K inputs at a time, in the first cache; tiles of GLM_MANY_M rows. */
+enum { GLM_DOTS_OUTPUTS = 8, GLM_DOTS_ROWS = 48, GLM_DOTS_K = 512 };
 #if GLM_NATIVE == 1
 enum { GLM_MANY_M = 6, GLM_MANY_N = 4, GLM_MANY_M_QUANT = 4 };
 #else
@@ -68,23 +68,23 @@ GLM_INLINE struct glm_dots_weight glm_dots_weight_at(enum glm_dots_form form, co
 
 /* ---- Few rows: tiles that stream the weights ---- */
 
-/* Sums the lanes of acc[mr][nr] into out, row m at out[m * 4]. */
+/* Sums the lanes of acc[mr][nr] into out[8 m + n]. */
 GLM_INLINE void glm_dots_finish(glm_f32x16 acc[GLM_TILE_MAX][GLM_TILE_MAX], int mr, int nr,
                                 float *out)
 {
     GLM_UNROLL
     for (int m = 0; m < mr; m++) {
         if (nr == 4) {
-            glm_sum16_4(acc[m][0], acc[m][1], acc[m][2], acc[m][3], out + 4 * m);
+            glm_sum16_4(acc[m][0], acc[m][1], acc[m][2], acc[m][3], out + GLM_DOTS_OUTPUTS * m);
         } else {
             GLM_UNROLL
             for (int n = 0; n < nr; n++)
-                out[4 * m + n] = glm_sum16(acc[m][n]);
+                out[GLM_DOTS_OUTPUTS * m + n] = glm_sum16(acc[m][n]);
         }
     }
 }
 
-/* out[4 m + j] = x[m] · output n + j of w; k a multiple of 16. */
+/* out[8 m + j] = x[m] · output n0 + j of w; k a multiple of 16. */
 GLM_INLINE void glm_dots_bf16(const act_t *const *x, const struct glm_dots_weight *weight, int n0,
                               int k, int mr, int nr, float *out)
 {
@@ -99,8 +99,11 @@ GLM_INLINE void glm_dots_bf16(const act_t *const *x, const struct glm_dots_weigh
     for (int i = 0; i < k; i += 16) {
         glm_f32x16 v[GLM_TILE_MAX];
         GLM_UNROLL
-        for (int n = 0; n < nr; n++)
+        for (int n = 0; n < nr; n++) {
             v[n] = glm_load_bf16(w + (size_t)n * (size_t)k + i);
+            /* short rows are no stream to the processor: name what comes next */
+            __builtin_prefetch(w + (size_t)(n + nr) * (size_t)k + i);
+        }
         GLM_UNROLL
         for (int m = 0; m < mr; m++) {
             glm_f32x16 a = glm_load_act(x[m] + i);
@@ -152,8 +155,10 @@ GLM_INLINE void glm_dots_q4(const act_t *const *x, const struct glm_dots_weight 
             glm_f32x16 t[GLM_TILE_MAX][GLM_TILE_MAX], xs[GLM_TILE_MAX];
             glm_u32x16 c[GLM_TILE_MAX];
             GLM_UNROLL
-            for (int n = 0; n < nr; n++)
+            for (int n = 0; n < nr; n++) {
                 c[n] = glm_load_u16(codes + ((size_t)n * groups + at) * 16);
+                __builtin_prefetch(codes + ((size_t)(n + nr) * groups + at) * 16);
+            }
             GLM_UNROLL
             for (int j = 0; j < 4; j++) {
                 glm_f32x16 a[GLM_TILE_MAX];
@@ -210,6 +215,8 @@ GLM_INLINE void glm_dots_fp8(const act_t *const *x, const struct glm_dots_weight
             GLM_UNROLL
             for (int n = 0; n < nr; n++) {
                 glm_f32x16 q = glm_load_e4m3_256th(codes + (size_t)n * (size_t)k + i);
+                if (j % 4 == 0)
+                    __builtin_prefetch(codes + (size_t)(n + nr) * (size_t)k + i);
                 GLM_UNROLL
                 for (int m = 0; m < mr; m++)
                     t[m][n] = j ? glm_fma(a[m], q, t[m][n]) : glm_mul(a[m], q);
@@ -230,7 +237,7 @@ GLM_INLINE void glm_dots_fp8(const act_t *const *x, const struct glm_dots_weight
 
 /* acc[m][n] += x[m][0..k) · w[n][0..k), lane by lane; w rows GLM_DOTS_K apart. */
 GLM_INLINE void glm_many_tile(const act_t *const *x, size_t at, const float *w, int k, int mr,
-                              int nr, glm_f32x16 (*acc)[4], int n0)
+                              int nr, glm_f32x16 (*acc)[GLM_DOTS_OUTPUTS], int n0)
 {
     glm_f32x16 s[GLM_MANY_M][GLM_TILE_MAX];
     GLM_UNROLL
@@ -264,7 +271,7 @@ GLM_INLINE void glm_many_tile(const act_t *const *x, size_t at, const float *w, 
  * given, sums of x that take bias[n]; rows of both GLM_DOTS_K / 64 apart. */
 GLM_INLINE void glm_many_quant(const act_t *const *x, size_t at, const float *w, int k, int group,
                                const float *scale, const float *bias, int mr, int nr,
-                               glm_f32x16 (*acc)[4], int n0)
+                               glm_f32x16 (*acc)[GLM_DOTS_OUTPUTS], int n0)
 {
     for (int g = 0; g < k / group; g++) {
         glm_f32x16 t[GLM_MANY_M_QUANT][GLM_TILE_MAX], xs[GLM_MANY_M_QUANT];
@@ -297,17 +304,21 @@ GLM_INLINE void glm_many_quant(const act_t *const *x, size_t at, const float *w,
     }
 }
 
-/* Inputs [k0, k0 + some) of four outputs as floats: weights, or codes beside their scales. */
+/* Inputs [k0, k0 + some) of all outputs as floats: weights, or codes beside their scales. */
 GLM_INLINE void glm_many_convert(enum glm_dots_form form, const struct glm_dots_weight *w, size_t k,
                                  size_t k0, int some, float *out, float *scale, float *bias)
 {
-    for (size_t n = 0; n < 4; n++, out += GLM_DOTS_K) {
+    for (size_t n = 0; n < GLM_DOTS_OUTPUTS; n++, out += GLM_DOTS_K) {
         for (int i = 0; i < some; i += 64) {
             size_t at = n * k + k0 + (size_t)i;
+            /* the next call's weights are on their way while this call multiplies */
             if (form == GLM_DOTS_BF16) {
+                __builtin_prefetch(w->codes16 + at + GLM_DOTS_OUTPUTS * k);
+                __builtin_prefetch(w->codes16 + at + GLM_DOTS_OUTPUTS * k + 32);
                 for (int j = 0; j < 64 && i + j < some; j += 16)
                     glm_store(out + i + j, glm_load_bf16(w->codes16 + at + (size_t)j));
             } else if (form == GLM_DOTS_Q4) {
+                __builtin_prefetch(w->codes16 + at / 4 + GLM_DOTS_OUTPUTS * k / 4);
                 glm_u32x16 c = glm_load_u16(w->codes16 + at / 4);
                 GLM_UNROLL
                 for (int j = 0; j < 4; j++)
@@ -315,6 +326,7 @@ GLM_INLINE void glm_many_convert(enum glm_dots_form form, const struct glm_dots_
                 scale[n * (GLM_DOTS_K / 64) + (size_t)(i / 64)] = glm_bf16_f32(w->scales[at / 64]);
                 bias[n * (GLM_DOTS_K / 64) + (size_t)(i / 64)] = glm_bf16_f32(w->biases[at / 64]);
             } else {
+                __builtin_prefetch(w->codes8 + at + GLM_DOTS_OUTPUTS * k);
                 for (int j = 0; j < 64; j += 16)
                     glm_store(out + i + j, glm_load_e4m3_256th(w->codes8 + at + (size_t)j));
                 scale[n * (GLM_DOTS_K / 64) + (size_t)(i / 128)] = w->scales32[at / 128] * 256.0f;
@@ -326,21 +338,21 @@ GLM_INLINE void glm_many_convert(enum glm_dots_form form, const struct glm_dots_
 GLM_INLINE void glm_many_rows(enum glm_dots_form form, const act_t *const *x, int n_rows,
                               const struct glm_dots_weight *w, int k, float *out)
 {
-    float v[4 * GLM_DOTS_K] __attribute__((aligned(64)));
-    float scale[4 * GLM_DOTS_K / 64], bias[4 * GLM_DOTS_K / 64];
-    glm_f32x16 acc[GLM_DOTS_ROWS][4];
+    float v[GLM_DOTS_OUTPUTS * GLM_DOTS_K] __attribute__((aligned(64)));
+    float scale[GLM_DOTS_OUTPUTS * GLM_DOTS_K / 64], bias[GLM_DOTS_OUTPUTS * GLM_DOTS_K / 64];
+    glm_f32x16 acc[GLM_DOTS_ROWS][GLM_DOTS_OUTPUTS];
     const int tile = form == GLM_DOTS_BF16 ? GLM_MANY_M : GLM_MANY_M_QUANT;
     const int group = form == GLM_DOTS_Q4 ? 64 : 128;
     const float *biases = form == GLM_DOTS_Q4 ? bias : NULL;
     for (int m = 0; m < n_rows; m++)
-        for (int n = 0; n < 4; n++)
+        for (int n = 0; n < GLM_DOTS_OUTPUTS; n++)
             acc[m][n] = glm_zero();
     for (int k0 = 0; k0 < k; k0 += GLM_DOTS_K) {
         int some = k - k0 < GLM_DOTS_K ? k - k0 : GLM_DOTS_K, m = 0;
         size_t at = (size_t)k0;
         glm_many_convert(form, w, (size_t)k, at, some, v, scale, bias);
         for (; m + tile <= n_rows; m += tile)
-            for (int n = 0; n < 4; n += GLM_MANY_N) {
+            for (int n = 0; n < GLM_DOTS_OUTPUTS; n += GLM_MANY_N) {
                 if (form == GLM_DOTS_BF16)
                     glm_many_tile(x + m, at, v, some, GLM_MANY_M, GLM_MANY_N, acc + m, n);
                 else
@@ -348,7 +360,7 @@ GLM_INLINE void glm_many_rows(enum glm_dots_form form, const act_t *const *x, in
                                    GLM_MANY_N, acc + m, n);
             }
         for (; m < n_rows; m++)
-            for (int n = 0; n < 4; n += GLM_MANY_N) {
+            for (int n = 0; n < GLM_DOTS_OUTPUTS; n += GLM_MANY_N) {
                 if (form == GLM_DOTS_BF16)
                     glm_many_tile(x + m, at, v, some, 1, GLM_MANY_N, acc + m, n);
                 else
@@ -357,7 +369,9 @@ GLM_INLINE void glm_many_rows(enum glm_dots_form form, const act_t *const *x, in
             }
     }
     for (int m = 0; m < n_rows; m++)
-        glm_sum16_4(acc[m][0], acc[m][1], acc[m][2], acc[m][3], out + 4 * m);
+        for (int n = 0; n < GLM_DOTS_OUTPUTS; n += 4)
+            glm_sum16_4(acc[m][n], acc[m][n + 1], acc[m][n + 2], acc[m][n + 3],
+                        out + GLM_DOTS_OUTPUTS * m + n);
 }
 
 /* ---- Rows, few or many ---- */
@@ -374,32 +388,36 @@ GLM_INLINE void glm_dots_tile(enum glm_dots_form form, const act_t *const *x,
         glm_dots_fp8(x, w, n, k, mr, nr, out);
 }
 
-/* out[4 m + n] = x[m] · w[n0 + n] for n_rows <= GLM_DOTS_ROWS rows and nr <= 4 outputs of a weight
- * of w_rows outputs and k inputs. form, w_rows and k are constants. */
+/* out[8 m + n] = x[m] · w[n0 + n] for n_rows <= GLM_DOTS_ROWS rows and nr <= GLM_DOTS_OUTPUTS
+ * outputs of a weight of w_rows outputs and k inputs. form, w_rows and k are constants. */
 GLM_INLINE void glm_dots_rows(enum glm_dots_form form, const act_t *const *x, int n_rows,
                               const void *weight, int w_rows, int64_t n0, int nr, int k, float *out)
 {
     struct glm_dots_weight w =
         glm_dots_weight_at(form, weight, (size_t)w_rows, (size_t)n0, (size_t)k);
-    int m = 0;
-    if (nr < 4) {
-        for (; m < n_rows; m++)
-            for (int n = 0; n < nr; n++)
-                glm_dots_tile(form, x + m, &w, n, k, 1, 1, out + 4 * m + n);
-        return;
-    }
-    if (n_rows >= GLM_DOTS_MANY) {
+    /* converting pays off late for bf16, soon for fp8, and never where a nibble costs two moves */
+    const int many = form == GLM_DOTS_FP8                     ? 4
+                     : form == GLM_DOTS_Q4 && GLM_NATIVE == 1 ? GLM_DOTS_ROWS + 1
+                                                              : 12;
+    if (nr == GLM_DOTS_OUTPUTS && n_rows >= many) {
         glm_many_rows(form, x, n_rows, &w, k, out);
         return;
     }
     const bool quant = form != GLM_DOTS_BF16;
     const int tm = quant ? GLM_TILE_M_QUANT : GLM_TILE_M,
               tn = quant ? GLM_TILE_N_QUANT : GLM_TILE_N;
-    for (; tm > 1 && m + tm <= n_rows; m += tm)
-        for (int n = 0; n < 4; n += tn)
-            glm_dots_tile(form, x + m, &w, n, k, tm, tn, out + 4 * m + n);
-    for (; m < n_rows; m++)
-        glm_dots_tile(form, x + m, &w, 0, k, 1, 4, out + 4 * m);
+    int n = 0;
+    for (; n + 4 <= nr; n += 4) {
+        int m = 0;
+        for (; tm > 1 && m + tm <= n_rows; m += tm)
+            for (int j = n; j < n + 4; j += tn)
+                glm_dots_tile(form, x + m, &w, j, k, tm, tn, out + GLM_DOTS_OUTPUTS * m + j);
+        for (; m < n_rows; m++)
+            glm_dots_tile(form, x + m, &w, n, k, 1, 4, out + GLM_DOTS_OUTPUTS * m + n);
+    }
+    for (; n < nr; n++)
+        for (int m = 0; m < n_rows; m++)
+            glm_dots_tile(form, x + m, &w, n, k, 1, 1, out + GLM_DOTS_OUTPUTS * m + n);
 }
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One token a wanted row from the gathered candidates of all ranks: draw.h, the same on every rank. */
+/* One token a wanted row from the gathered candidates of all ranks: draw.h, the same on every rank.
+ */
 #include "prelude.h"
 
 #include "draw.h"
@@ -16,6 +17,6 @@ void glm_kernel(const struct glm_launch *launch, void *const *args)
     int64_t first, last;
     glm_part(launch, n, &first, &last);
     for (int64_t o = first; o < last; o++)
-        tokens[o] = glm_draw_token(&launch->round->draws[o], cands + o * record, n * record,
-                                   GLM_WORLD);
+        tokens[o] =
+            glm_draw_token(&launch->round->draws[o], cands + o * record, n * record, GLM_WORLD);
 }

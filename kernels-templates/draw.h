@@ -5,8 +5,8 @@
  *
  * A rank offers of its shard of the vocabulary one record of 4 + 2C words:
  *   [0] n, entries that follow      [1] n_valid, ids of the shard that may be drawn
- *   [2..3] a double: where nothing cuts, the largest logit / T + G of the shard, whose id is the one
- *          entry; else Σ exp((logit - first entry's logit) / T) over the shard, if top_p asks for it
+ *   [2..3] a double: where nothing cuts, the largest logit / T + G of the shard, whose id is the
+ * one entry; else Σ exp((logit - first entry's logit) / T) over the shard, if top_p asks for it
  *   then n times {logit (float bits), id}, by (logit descending, id ascending)
  * n < n_valid says that the shard holds more than it offers. */
 #ifndef GLM_DRAW_H
@@ -15,10 +15,10 @@
 #include "round.h"
 
 #if defined(__CUDACC__) || defined(__CUDACC_RTC__)
-#define GLM_DRAW_FN         static __device__ __forceinline__
+#define GLM_DRAW_FN           static __device__ __forceinline__
 #define GLM_DRAW_FMA(a, b, c) __fma_rn(a, b, c)
 #else
-#define GLM_DRAW_FN         static inline __attribute__((unused))
+#define GLM_DRAW_FN           static inline __attribute__((unused))
 #define GLM_DRAW_FMA(a, b, c) __builtin_fma(a, b, c)
 #endif
 
@@ -58,9 +58,9 @@ GLM_DRAW_FN float glm_draw_float(int32_t i)
 
 /* ---- exp and log, within 2 units in the last place; no branches, so that loops vectorise ---- */
 
-#define GLM_DRAW_LN2_HI 0x1.62e42fep-1          /* 28 bits: e * hi is exact */
-#define GLM_DRAW_LN2_LO 0x1.f473de6af278fp-30    /* ln 2 - hi */
-#define GLM_DRAW_MAGIC  6755399441055744.0       /* 1.5 * 2^52: adding it rounds to an integer */
+#define GLM_DRAW_LN2_HI 0x1.62e42fep-1        /* 28 bits: e * hi is exact */
+#define GLM_DRAW_LN2_LO 0x1.f473de6af278fp-30 /* ln 2 - hi */
+#define GLM_DRAW_MAGIC  6755399441055744.0    /* 1.5 * 2^52: adding it rounds to an integer */
 
 /* x in [-708, 708]; outside as at the ends. */
 GLM_DRAW_FN double glm_draw_exp(double x)

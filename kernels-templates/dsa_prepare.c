@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a round's rows leave in the sparse attention's caches: the normed latent, the indexer's normed
- * key and gate in a ring, and the pooled key of each pool that a row completes; also the normed query
- * input of the next products (model.md d.5, d.6).
+/* What a round's rows leave in the sparse attention's caches: the normed latent, the indexer's
+ * normed key and gate in a ring, and the pooled key of each pool that a row completes; also the
+ * normed query input of the next products (model.md d.5, d.6).
  *
- * Three phases: norms by row; pools, whose members are rows of this round or, before it, of the ring;
- * the ring. The ring waits for the pools only where a chunk is so long that it would overwrite the
- * members of the pool that the round begins in. */
+ * Three phases: norms by row; pools, whose members are rows of this round or, before it, of the
+ * ring; the ring. The ring waits for the pools only where a chunk is so long that it would
+ * overwrite the members of the pool that the round begins in. */
 #include "kv.h"
 #include "sums.h"
 
@@ -101,9 +101,9 @@ static void pool_key(const struct prepare *a, const struct glm_round_stream *s, 
         }
         glm_store(values + c, glm_round_act16(pooled));
     }
-    glm_kv_store(glm_state_pool(a->pooled, a->round, s, position, GLM_POOL,
-                                GLM_KV_ROW_BYTES(GLM_D)),
-                 values, GLM_D);
+    glm_kv_store(
+        glm_state_pool(a->pooled, a->round, s, position, GLM_POOL, GLM_KV_ROW_BYTES(GLM_D)), values,
+        GLM_D);
 }
 
 /* The ring keeps a stream's last RING rows. */
@@ -134,8 +134,8 @@ static int ring_must_wait(const struct glm_round *round)
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
     const struct glm_round *round = launch->round;
-    const struct prepare a = { args[0], args[1], args[2],  args[3],  args[4],  args[5], args[6],
-                               args[7], args[8], args[9],  args[10], args[11], args[12], round };
+    const struct prepare a = {args[0], args[1], args[2], args[3],  args[4],  args[5],  args[6],
+                              args[7], args[8], args[9], args[10], args[11], args[12], round};
     int64_t first, last;
     glm_part(launch, round->n_rows, &first, &last);
     for (int64_t r = first; r < last; r++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which pools a row attends to: scores of the complete pools it may see, the exact TOPK largest, ties
- * to the lower pool (model.md d.6). While all fit there is nothing to score.
+/* Which pools a row attends to: scores of the complete pools it may see, the exact TOPK largest,
+ * ties to the lower pool (model.md d.6). While all fit there is nothing to score.
  *
  * Keys are turned once for up to GROUP rows of a stream, so that 16 pools lie in a vector and a
  * score's sum has one order: channels, then heads. Few rows are spread over all threads by spans of
@@ -65,8 +65,9 @@ static void turn_keys(const struct select *a, const struct glm_round_stream *s, 
     for (int t = 0; t < TILE; t += 16) {
         for (int i = 0; i < 16; i++) {
             int32_t pool = p + t + i < limit ? p + t + i : limit - 1;
-            glm_kv_load(rows[i], glm_state_pool(a->pooled, a->round, s, pool * GLM_POOL, GLM_POOL,
-                                                GLM_KV_ROW_BYTES(GLM_D)),
+            glm_kv_load(rows[i],
+                        glm_state_pool(a->pooled, a->round, s, pool * GLM_POOL, GLM_POOL,
+                                       GLM_KV_ROW_BYTES(GLM_D)),
                         GLM_D);
         }
         for (int c = 0; c < GLM_D; c += 16) {
@@ -83,7 +84,7 @@ static void turn_keys(const struct select *a, const struct glm_round_stream *s, 
 /* Scores of a turned tile for one row: Σ_h w_h max(0, D^(-1/2) q_h · key). */
 static void score_tile(const float *q, const float *w, const struct thread_memory *m, uint32_t *out)
 {
-    glm_f32x16 score[2] = { glm_zero(), glm_zero() };
+    glm_f32x16 score[2] = {glm_zero(), glm_zero()};
     glm_f32x16 by = glm_splat(glm_inverse_root((float)GLM_D));
     for (int h = 0; h < GLM_H; h += HEADS) {
         glm_f32x16 dot[2 * HEADS];
@@ -108,7 +109,8 @@ static void score_tile(const float *q, const float *w, const struct thread_memor
     glm_store_u32(out + 16, glm_ordered16(score[1]));
 }
 
-/* Pools [p, end) of n rows of one stream from r on, each as far as it sees; scores[i] is row r + i. */
+/* Pools [p, end) of n rows of one stream from r on, each as far as it sees; scores[i] is row r + i.
+ */
 static void score_rows(const struct select *a, int64_t r, int n, int32_t p, int32_t end,
                        struct thread_memory *m, uint32_t (*scores)[PADDED])
 {
@@ -170,7 +172,7 @@ static void spread_rows(const struct glm_launch *launch, const struct select *a,
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    struct select a = { args[0], args[1], args[2], args[3], launch->round, launch->scratch, NULL };
+    struct select a = {args[0], args[1], args[2], args[3], launch->round, launch->scratch, NULL};
     struct thread_memory *memory = (void *)(a.scores + (size_t)GROUP * launch->n_threads);
     int64_t n_rows = launch->round->n_rows, first, last;
     a.memory = memory + launch->thread;

@@ -10,11 +10,12 @@
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 
-#define MIXES  (2 * GLM_S + GLM_S * GLM_S)
-#define SUMS   (MIXES + 1) /* the dots, then the sum of squares */
-#define COLS   (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short */
+#define MIXES (2 * GLM_S + GLM_S * GLM_S)
+#define SUMS  (MIXES + 1)                                    /* the dots, then the sum of squares */
+#define COLS  (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short \
+                                                              */
 #define BLOCKS ((GLM_D + COLS - 1) / COLS)
-#define TILE   4 /* rows that share the conversion of fn */
+#define TILE   4                       /* rows that share the conversion of fn */
 #define SPREAD (GLM_S * GLM_D >= 4096) /* a row's dots are worth a barrier */
 
 struct site {
@@ -64,8 +65,7 @@ GLM_INLINE void block_dots(const uint16_t *fn, int n, float (*v)[GLM_S * COLS],
             for (int r = 0; r < n_rows; r++)
                 x[r] = glm_load(&v[r][s * COLS + d]);
             for (int k = 0; k < k_n; k++) {
-                glm_f32x16 w =
-                    glm_load_bf16(fn + (size_t)(k0 + k) * GLM_S * GLM_D + s * GLM_D + d);
+                glm_f32x16 w = glm_load_bf16(fn + (size_t)(k0 + k) * GLM_S * GLM_D + s * GLM_D + d);
                 for (int r = 0; r < n_rows; r++)
                     acc[r * k_n + k] = glm_fma(w, x[r], acc[r * k_n + k]);
             }
@@ -119,7 +119,7 @@ static void sinkhorn(float m[GLM_S][GLM_S])
 static void site_weights(const struct site *a, const float *dots, float *read, float *mix)
 {
     float r = glm_inverse_root(dots[MIXES] * (1.0f / (GLM_S * GLM_D)) + GLM_NORM_EPS);
-    float z[32] = { 0 }, gate[16], m[GLM_S][GLM_S];
+    float z[32] = {0}, gate[16], m[GLM_S][GLM_S];
     for (int k = 0; k < MIXES; k++)
         z[k] = a->scale[k < GLM_S ? 0 : k < 2 * GLM_S ? 1 : 2] * (r * dots[k]) + a->base[k];
     glm_store(gate, glm_sigmoid16(glm_load(z)));
@@ -217,7 +217,7 @@ static void spread_rows(const struct glm_launch *launch, const struct site *a, i
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    const struct site a = { args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7] };
+    const struct site a = {args[0], args[1], args[2], args[3], args[4], args[5], args[6], args[7]};
     int64_t n_rows = launch->round->n_rows, first, last;
     if (SPREAD && launch->n_threads > 1 && n_rows < 2 * (int64_t)launch->n_threads) {
         spread_rows(launch, &a, n_rows);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A matrix a head: y[r, h] = x[r, h] W[h]^T. Threads share (head, four outputs); tiles and their
+/* A matrix a head: y[r, h] = x[r, h] W[h]^T. Threads share (head, eight outputs); tiles and their
  * order of sums as in dots.h. */
 #include "dots.h"
 
-enum { OUTPUTS = 4, BLOCKS = (GLM_N + OUTPUTS - 1) / OUTPUTS };
+enum { OUTPUTS = GLM_DOTS_OUTPUTS, BLOCKS = (GLM_N + OUTPUTS - 1) / OUTPUTS };
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 void glm_kernel(const struct glm_launch *l, void *const *args);
@@ -20,14 +20,14 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
         for (int64_t row = 0; row < n_rows; row += GLM_DOTS_ROWS) {
             int n = (int)(n_rows - row < GLM_DOTS_ROWS ? n_rows - row : GLM_DOTS_ROWS);
             const act_t *rows[GLM_DOTS_ROWS];
-            float out[4 * GLM_DOTS_ROWS];
+            float out[OUTPUTS * GLM_DOTS_ROWS];
             for (int m = 0; m < n; m++)
                 rows[m] = x + (row + m) * GLM_X_STRIDE;
             glm_dots_rows(GLM_DOTS_BF16, rows, n, args[1], GLM_H * GLM_N, head * GLM_N + n0, nr,
                           GLM_K, out);
             for (int m = 0; m < n; m++)
                 for (int j = 0; j < nr; j++)
-                    y[(row + m) * GLM_Y_STRIDE + j] = glm_f32_act(out[4 * m + j]);
+                    y[(row + m) * GLM_Y_STRIDE + j] = glm_f32_act(out[OUTPUTS * m + j]);
         }
     }
 }

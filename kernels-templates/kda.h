@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What decode, replay and prefill of the gated delta rule share (model.md d.4): a row's inputs of one
- * head (convolution, norms, decay), one step of the state, and the gated output norm. The state is
- * [head][key][value]; a head is worked by one thread.
+/* What decode, replay and prefill of the gated delta rule share (model.md d.4): a row's inputs of
+ * one head (convolution, norms, decay), one step of the state, and the gated output norm. The state
+ * is [head][key][value]; a head is worked by one thread.
  *
  * One step, with a = decay of a key channel:
- *   r[v] = Σ_i k[i] a[i] S[i][v]      δ[v] = β (value[v] - r[v])      S'[i][v] = a[i] S[i][v] + k[i] δ[v]
- *   o[v] = Σ_i q[i] S'[i][v] = Σ_i q[i] a[i] S[i][v] + (Σ_i q[i] k[i]) δ[v]
- * so that the state is read twice and written once. Sums over i ascend, in 16 lanes of v. */
+ *   r[v] = Σ_i k[i] a[i] S[i][v]      δ[v] = β (value[v] - r[v])      S'[i][v] = a[i] S[i][v] +
+ * k[i] δ[v] o[v] = Σ_i q[i] S'[i][v] = Σ_i q[i] a[i] S[i][v] + (Σ_i q[i] k[i]) δ[v] so that the
+ * state is read twice and written once. Sums over i ascend, in 16 lanes of v. */
 #ifndef GLM_KDA_H
 #define GLM_KDA_H
 
@@ -89,7 +89,8 @@ struct glm_kda {
     act_t *out;
 };
 
-/* A head's weights as its rows use them: taps of channel c at [tap][c], q, k, v channels in turn. */
+/* A head's weights as its rows use them: taps of channel c at [tap][c], q, k, v channels in turn.
+ */
 struct glm_kda_head {
     int h;
     float taps[GLM_TAPS][3 * GLM_D];
@@ -101,8 +102,7 @@ static inline void glm_kda_head_load(const struct glm_kda *a, int h, struct glm_
     w->h = h;
     w->rate = glm_exp(a->a_log[h]);
     for (int part = 0; part < 3; part++) {
-        const uint16_t *from =
-            a->conv_w + ((size_t)part * GLM_H + (size_t)h) * GLM_D * GLM_TAPS;
+        const uint16_t *from = a->conv_w + ((size_t)part * GLM_H + (size_t)h) * GLM_D * GLM_TAPS;
         for (int c = 0; c < GLM_D; c++)
             for (int j = 0; j < GLM_TAPS; j++)
                 w->taps[j][part * GLM_D + c] = glm_bf16_f32(from[c * GLM_TAPS + j]);
@@ -151,9 +151,9 @@ static inline void glm_kda_row(const struct glm_kda *a, const struct glm_kda_hea
         glm_store(row->q + c, q);
         glm_store(row->k + c, k);
         glm_store(row->v + c, glm_kda_conv(w, x, 2, c));
-        glm_f32x16 rate = glm_mul(glm_splat(w->rate), glm_add(glm_load_act(f + c), glm_load(dt + c)));
-        glm_store(row->decay + c,
-                  glm_exp16(glm_mul(glm_splat(GLM_LOWER), glm_sigmoid16(rate))));
+        glm_f32x16 rate =
+            glm_mul(glm_splat(w->rate), glm_add(glm_load_act(f + c), glm_load(dt + c)));
+        glm_store(row->decay + c, glm_exp16(glm_mul(glm_splat(GLM_LOWER), glm_sigmoid16(rate))));
     }
     glm_f32x16 q_scale = glm_splat(glm_inverse_root(glm_sum16(qq) + GLM_KDA_NORM_EPS) *
                                    glm_inverse_root((float)GLM_D));
@@ -178,8 +178,8 @@ static inline void glm_kda_output(const struct glm_kda *a, const struct glm_roun
         glm_f32x16 v = glm_round_act16(glm_load(o + c));
         squares = glm_fma(v, v, squares);
     }
-    glm_f32x16 scale = glm_splat(
-        glm_inverse_root(glm_sum16(squares) * (1.0f / GLM_D) + GLM_NORM_EPS));
+    glm_f32x16 scale =
+        glm_splat(glm_inverse_root(glm_sum16(squares) * (1.0f / GLM_D) + GLM_NORM_EPS));
     for (int c = 0; c < GLM_D; c += 16) {
         glm_f32x16 v = glm_mul(glm_round_act16(glm_load(o + c)), scale);
         v = glm_mul(glm_load_bf16(a->o_norm + c), v);
@@ -187,7 +187,8 @@ static inline void glm_kda_output(const struct glm_kda *a, const struct glm_roun
     }
 }
 
-/* Keeps a head's channels of the round's last rows, at most RING of them, for later convolutions. */
+/* Keeps a head's channels of the round's last rows, at most RING of them, for later convolutions.
+ */
 static inline void glm_kda_keep(const struct glm_kda *a, const struct glm_round_stream *s, int h)
 {
     int first = s->n_rows > GLM_RING ? s->n_rows - GLM_RING : 0;
@@ -206,8 +207,7 @@ static inline void glm_kda_keep(const struct glm_kda *a, const struct glm_round_
 GLM_INLINE void glm_kda_start(const struct glm_kda *a, const struct glm_round_stream *s, int h)
 {
     if (s->n_context == 0)
-        __builtin_memset(glm_kda_state(a->s, s, s->version, h), 0,
-                         sizeof(float) * GLM_D * GLM_D);
+        __builtin_memset(glm_kda_state(a->s, s, s->version, h), 0, sizeof(float) * GLM_D * GLM_D);
 }
 
 /* Rows that belong to no stream give zeros. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Recurrent gated delta rule: the rows of a stream in order, from its committed state (version v) to
- * version v^1, which holds the state after the last row (model.md d.4). What kda_replay needs to stop
- * after fewer rows is kept when REPLAY is 1. Work is divided by (head, stream): nothing is summed
- * across threads. */
+/* Recurrent gated delta rule: the rows of a stream in order, from its committed state (version v)
+ * to version v^1, which holds the state after the last row (model.md d.4). What kda_replay needs to
+ * stop after fewer rows is kept when REPLAY is 1. Work is divided by (head, stream): nothing is
+ * summed across threads. */
 #include "kda.h"
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
@@ -44,10 +44,10 @@ static void stream_head(const struct glm_kda *a, const struct glm_kda_head *w,
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    const struct glm_kda a = { args[0], args[1], args[2], args[3], args[4],  args[5],
-                               args[6], args[7], args[8], args[9], args[10], args[11] };
+    const struct glm_kda a = {args[0], args[1], args[2], args[3], args[4],  args[5],
+                              args[6], args[7], args[8], args[9], args[10], args[11]};
     const struct glm_round *round = launch->round;
-    struct glm_kda_head w = { .h = -1 };
+    struct glm_kda_head w = {.h = -1};
     int64_t first, last;
     glm_part(launch, (int64_t)GLM_H * round->n_streams, &first, &last);
     for (int64_t i = first; i < last; i++) {

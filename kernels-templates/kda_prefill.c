@@ -1,23 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunked gated delta rule for prompt rows (model.md d.4), in place on the committed version. A head
- * is walked in groups of 16 rows that begin at multiples of 16, so that a prompt cut anywhere on the
- * grid of 64 goes through the same groups. In a group, with a_t the decay of row t, P_t = a_1 ... a_t
- * and S the state that enters:
- *   w_t[s]  = k_s a_{s+1} ... a_t                 s <= t, per key channel
- *   A[t][s] = k_t · w_t[s]    B[t][s] = q_t · w_t[s]
- *   δ_t     = β_t (v_t - (k_t P_t) S - Σ_{s<t} A[t][s] δ_s)
- *   o_t     = (q_t P_t) S + Σ_{s<=t} B[t][s] δ_s
- *   S       := P_n S + Σ_s w_n[s] δ_s
- * Decays are multiplied, never divided, so nothing leaves the range of a float: no factor exceeds 1
- * and none is smaller than e^(16 LOWER). A row uses rows before it alone: one in a group that ends
- * early has the bits that it has in a full one. */
+/* Chunked gated delta rule for prompt rows (model.md d.4), in place on the committed version. A
+ * head is walked in groups of 16 rows that begin at multiples of 16, so that a prompt cut anywhere
+ * on the grid of 64 goes through the same groups. In a group, with a_t the decay of row t, P_t =
+ * a_1 ... a_t and S the state that enters: w_t[s]  = k_s a_{s+1} ... a_t                 s <= t,
+ * per key channel A[t][s] = k_t · w_t[s]    B[t][s] = q_t · w_t[s] δ_t     = β_t (v_t - (k_t P_t) S
+ * - Σ_{s<t} A[t][s] δ_s) o_t     = (q_t P_t) S + Σ_{s<=t} B[t][s] δ_s S       := P_n S + Σ_s w_n[s]
+ * δ_s Decays are multiplied, never divided, so nothing leaves the range of a float: no factor
+ * exceeds 1 and none is smaller than e^(16 LOWER). A row uses rows before it alone: one in a group
+ * that ends early has the bits that it has in a full one. */
 #include "kda.h"
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 
-#define ROWS   16
-#define VECS   GLM_KDA_VECS
-#define PAIR   (GLM_NATIVE == 1 && GLM_D % 32 == 0 ? 2 : 1) /* vectors of v in a tile of 4 rows */
+#define ROWS 16
+#define VECS GLM_KDA_VECS
+#define PAIR (GLM_NATIVE == 1 && GLM_D % 32 == 0 ? 2 : 1) /* vectors of v in a tile of 4 rows */
 
 struct group {
     struct glm_kda_row row[ROWS];
@@ -32,13 +29,13 @@ struct group {
 /* A and B, all s of a row t in one vector: lanes above t are zero. */
 static void pair_rows(struct group *g, int n)
 {
-    static const int32_t lanes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     for (int i = 0; i < GLM_D; i++)
         glm_store(g->w[i], glm_zero());
     for (int t = 0; t < n; t++) {
         const struct glm_kda_row *row = &g->row[t];
         glm_i32x16 here = glm_eq_i32(glm_load_i32(lanes), glm_splat_i32(t));
-        glm_f32x16 a[2] = { glm_zero(), glm_zero() }, b[2] = { glm_zero(), glm_zero() };
+        glm_f32x16 a[2] = {glm_zero(), glm_zero()}, b[2] = {glm_zero(), glm_zero()};
         for (int i = 0; i < GLM_D; i += 2) {
             GLM_UNROLL
             for (int j = 0; j < 2; j++) {
@@ -183,10 +180,10 @@ static void stream_head(const struct glm_kda *a, const struct glm_kda_head *w,
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    const struct glm_kda a = { args[0], args[1], args[2], args[3], args[4], args[5],
-                               args[6], args[7], args[8], args[9], NULL,    args[10] };
+    const struct glm_kda a = {args[0], args[1], args[2], args[3], args[4], args[5],
+                              args[6], args[7], args[8], args[9], NULL,    args[10]};
     const struct glm_round *round = launch->round;
-    struct glm_kda_head w = { .h = -1 };
+    struct glm_kda_head w = {.h = -1};
     int64_t first, last;
     glm_part(launch, (int64_t)GLM_H * round->n_streams, &first, &last);
     for (int64_t i = first; i < last; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Commit: when a stream keeps fewer rows than its round computed, runs the kept ones again from the
- * committed state into the other version, with the arithmetic of kda_decode, so that what is left is
- * the state of as many serial rounds. All rows kept: the other version is right already. None kept:
- * the committed version stays. */
+ * committed state into the other version, with the arithmetic of kda_decode, so that what is left
+ * is the state of as many serial rounds. All rows kept: the other version is right already. None
+ * kept: the committed version stays. */
 #include "kda.h"
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;

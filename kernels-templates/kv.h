@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of the token and pool caches in the lane's KV form. A row of width w:
  *   fp32  4w bytes      bf16  2w bytes
- *   fp8   w e4m3 codes, an fp32 scale that is a power of two, zeros to w + 16 bytes; codes and scale
- *         are made from the row rounded to bf16 and give back code · scale exactly (formats.md 6.2)
+ *   fp8   w e4m3 codes, an fp32 scale that is a power of two, zeros to w + 16 bytes; codes and
+ * scale are made from the row rounded to bf16 and give back code · scale exactly (formats.md 6.2)
  * A row's bytes depend on that row alone. */
 #ifndef GLM_KV_H
 #define GLM_KV_H
@@ -12,9 +12,9 @@
 #if defined(GLM_KV_fp8)
 #define GLM_KV_ROW_BYTES(w) ((size_t)(w) + 16)
 #elif defined(GLM_KV_bf16)
-#define GLM_KV_ROW_BYTES(w) ((size_t)(w) * 2)
+#define GLM_KV_ROW_BYTES(w) ((size_t)(w)*2)
 #else
-#define GLM_KV_ROW_BYTES(w) ((size_t)(w) * 4)
+#define GLM_KV_ROW_BYTES(w) ((size_t)(w)*4)
 #endif
 
 /* The bf16-rounded row's largest magnitude → exponent field E of the scale 2^(E - 127). */
@@ -59,7 +59,7 @@ GLM_INLINE void glm_kv_store(char *row, const float *values, int w)
     for (int i = 0; i < w; i += 16)
         glm_store_e4m3((uint8_t *)row + i,
                        glm_mul(glm_round_bf16x16(glm_load(values + i)), inverse));
-    uint32_t tail[4] = { e << 23, 0, 0, 0 };
+    uint32_t tail[4] = {e << 23, 0, 0, 0};
     __builtin_memcpy(row + w, tail, sizeof tail);
 #elif defined(GLM_KV_bf16)
     for (int i = 0; i < w; i += 16)
@@ -76,8 +76,7 @@ GLM_INLINE void glm_kv_load(float *values, const char *row, int w)
     float scale;
     __builtin_memcpy(&scale, row + w, sizeof scale);
     for (int i = 0; i < w; i += 16)
-        glm_store(values + i,
-                  glm_mul(glm_load_e4m3((const uint8_t *)row + i), glm_splat(scale)));
+        glm_store(values + i, glm_mul(glm_load_e4m3((const uint8_t *)row + i), glm_splat(scale)));
 #elif defined(GLM_KV_bf16)
     for (int i = 0; i < w; i += 16)
         glm_store(values + i, glm_load_bf16((const uint16_t *)(const void *)row + i));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = x W^T for the forms bf16, q4 and fp8. Threads share the outputs; a thread walks its outputs
- * in fours, so that a decode round streams every weight row once, and its activation rows in panels
- * that stay in the cache while the outputs pass. Tiles and their order of sums: dots.h. */
+ * in eights, so that a decode round streams every weight row once, and its activation rows in
+ * panels that stay in the cache while the outputs pass. Tiles and their order of sums: dots.h. */
 #include "dots.h"
 
 #if defined(GLM_OUT_f32)
@@ -20,7 +20,7 @@ typedef act_t out_t;
 #define FORM GLM_DOTS_FP8
 #endif
 
-enum { OUTPUTS = 4, PANEL_BYTES = 768 << 10 };
+enum { OUTPUTS = GLM_DOTS_OUTPUTS, PANEL_BYTES = 768 << 10 };
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 void glm_kernel(const struct glm_launch *l, void *const *args);
@@ -45,11 +45,11 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
             rows[m] = x + (row + m) * GLM_X_STRIDE;
         for (int64_t n0 = first * OUTPUTS; n0 < last * OUTPUTS; n0 += OUTPUTS) {
             int nr = GLM_N - n0 < OUTPUTS ? (int)(GLM_N - n0) : OUTPUTS;
-            float out[4 * GLM_DOTS_ROWS];
+            float out[OUTPUTS * GLM_DOTS_ROWS];
             glm_dots_rows(FORM, rows, n, args[1], GLM_N, n0, nr, GLM_K, out);
             for (int m = 0; m < n; m++)
                 for (int j = 0; j < nr; j++)
-                    y[(row + m) * GLM_Y_STRIDE + n0 + j] = out_store(out[4 * m + j]);
+                    y[(row + m) * GLM_Y_STRIDE + n0 + j] = out_store(out[OUTPUTS * m + j]);
         }
     }
 }

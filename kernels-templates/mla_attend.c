@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of absorbed queries over latent rows, which are key and value at once: a row's selected
- * pools, then the tokens behind its last complete pool, in ascending position (model.md d.5, d.6). A
- * complete pool that was not selected is not attended to, even if it holds the row itself.
+ * pools, then the tokens behind its last complete pool, in ascending position (model.md d.5, d.6).
+ * A complete pool that was not selected is not attended to, even if it holds the row itself.
  *
  * A row's keys are cut into chunks of CHUNK by their number in its own list. In a chunk an online
  * softmax goes by tiles; chunks are merged in order. Heads do not meet, so work is divided by (row,
@@ -46,7 +46,7 @@ struct keys {
 static struct keys row_keys(const struct attend *a, int64_t r)
 {
     const struct glm_row *row = &a->round->rows[r];
-    struct keys k = { NULL, a->sel + (size_t)r * (1 + GLM_TOPK) + 1, 0, 0, 0 };
+    struct keys k = {NULL, a->sel + (size_t)r * (1 + GLM_TOPK) + 1, 0, 0, 0};
     if (row->stream < 0)
         return k;
     k.stream = &a->round->streams[row->stream];
@@ -126,7 +126,7 @@ GLM_INLINE void scale_floats(float *x, float by, int n)
 
 static void attend_tile(struct part *part, const float *q, const float *const *unit, int n)
 {
-    static const int32_t lanes[16] = { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 };
+    static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     glm_f32x16 score[TILE / 16], most = glm_splat(part->m), l = glm_load(part->l);
     float p[TILE];
     for (int g = 0; g < TILE / 16; g++) {
@@ -186,8 +186,8 @@ static void merge(struct part *total, const struct part *next)
     total->m = m;
     glm_store(total->l, glm_fma(glm_load(next->l), other, glm_mul(glm_load(total->l), by)));
     for (int c = 0; c < GLM_C; c += 16)
-        glm_store(total->acc + c, glm_fma(glm_load(next->acc + c), other,
-                                          glm_mul(glm_load(total->acc + c), by)));
+        glm_store(total->acc + c,
+                  glm_fma(glm_load(next->acc + c), other, glm_mul(glm_load(total->acc + c), by)));
 }
 
 static void give(const struct attend *a, int64_t r, int h, const struct part *total)
@@ -251,7 +251,7 @@ static void attend_by_chunk(const struct glm_launch *launch, const struct attend
 
 void glm_kernel(const struct glm_launch *launch, void *const *args)
 {
-    const struct attend a = { args[0], args[1], args[2], args[3], launch->round };
+    const struct attend a = {args[0], args[1], args[2], args[3], launch->round};
     int64_t n_rows = launch->round->n_rows, n_threads = launch->n_threads, longest = 0, first, last;
     for (int64_t r = 0; n_rows * GLM_H < n_threads && r < n_rows; r++) {
         int64_t n = row_keys(&a, r).n;

@@ -8,7 +8,7 @@
 #include "exl3.h"
 #endif
 
-enum { BLOCK = 128, BLOCKS = (GLM_D + BLOCK - 1) / BLOCK };
+enum { OUTPUTS = GLM_DOTS_OUTPUTS, BLOCK = 128, BLOCKS = (GLM_D + BLOCK - 1) / BLOCK };
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 void glm_kernel(const struct glm_launch *l, void *const *args);
@@ -45,12 +45,14 @@ static void block_bf16(const struct work *w, const int32_t *picks, int n, int32_
         const act_t *h[GLM_DOTS_ROWS];
         for (int m = 0; m < rows; m++)
             h[m] = w->h + (size_t)picks[first + m] * GLM_I;
-        for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
-            float out[4 * GLM_DOTS_ROWS];
-            glm_dots_rows(GLM_DOTS_BF16, h, rows, w->down, GLM_E * GLM_D, row0 + n0, 4, GLM_I, out);
+        for (int n0 = block * BLOCK; n0 < end; n0 += OUTPUTS) {
+            float out[OUTPUTS * GLM_DOTS_ROWS];
+            glm_dots_rows(GLM_DOTS_BF16, h, rows, w->down, GLM_E * GLM_D, row0 + n0, OUTPUTS, GLM_I,
+                          out);
             for (int m = 0; m < rows; m++)
-                for (int j = 0; j < 4; j++)
-                    w->z[(size_t)picks[first + m] * GLM_D + (size_t)(n0 + j)] = out[4 * m + j];
+                for (int j = 0; j < OUTPUTS; j++)
+                    w->z[(size_t)picks[first + m] * GLM_D + (size_t)(n0 + j)] =
+                        out[OUTPUTS * m + j];
         }
     }
 }

@@ -8,7 +8,7 @@
 #include "exl3.h"
 #endif
 
-enum { BLOCK = 128, BLOCKS = (GLM_I + BLOCK - 1) / BLOCK };
+enum { OUTPUTS = GLM_DOTS_OUTPUTS, BLOCK = 128, BLOCKS = (GLM_I + BLOCK - 1) / BLOCK };
 
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 void glm_kernel(const struct glm_launch *l, void *const *args);
@@ -53,16 +53,16 @@ static void block_bf16(const struct work *w, const int32_t *picks, int n, int32_
         const act_t *x[GLM_DOTS_ROWS];
         for (int m = 0; m < rows; m++)
             x[m] = w->x + (size_t)(picks[first + m] / GLM_TOPK) * GLM_D;
-        for (int n0 = block * BLOCK; n0 < end; n0 += 4) {
-            float out[2][4 * GLM_DOTS_ROWS];
+        for (int n0 = block * BLOCK; n0 < end; n0 += OUTPUTS) {
+            float out[2][OUTPUTS * GLM_DOTS_ROWS];
             const char *matrix[2] = {w->gate, w->up};
             for (int i = 0; i < 2; i++)
-                glm_dots_rows(GLM_DOTS_BF16, x, rows, matrix[i], GLM_E * GLM_I, row0 + n0, 4, GLM_D,
-                              out[i]);
+                glm_dots_rows(GLM_DOTS_BF16, x, rows, matrix[i], GLM_E * GLM_I, row0 + n0, OUTPUTS,
+                              GLM_D, out[i]);
             for (int m = 0; m < rows; m++)
-                for (int j = 0; j < 4; j++)
-                    w->h[(size_t)picks[first + m] * GLM_I + (size_t)(n0 + j)] =
-                        glm_f32_act(glm_swiglu(out[0][4 * m + j], out[1][4 * m + j], GLM_LIMIT));
+                for (int j = 0; j < OUTPUTS; j++)
+                    w->h[(size_t)picks[first + m] * GLM_I + (size_t)(n0 + j)] = glm_f32_act(
+                        glm_swiglu(out[0][OUTPUTS * m + j], out[1][OUTPUTS * m + j], GLM_LIMIT));
         }
     }
 }

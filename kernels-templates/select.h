@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exact k largest of many numbers: floats as integers of the same order, and the k-th largest of
- * those by radix passes. */
+/* The exact k largest of many numbers: floats as integers of the same order, and the k-th largest
+ * of those by radix passes. */
 #ifndef GLM_SELECT_H
 #define GLM_SELECT_H
 
@@ -23,7 +23,7 @@ GLM_INLINE float glm_ordered_f32(uint32_t key)
 static inline uint32_t glm_select_largest(const uint32_t *key, size_t stride, int32_t n,
                                           int32_t take, int32_t *n_equal)
 {
-    static const int shifts[] = { 21, 10, 0 };
+    static const int shifts[] = {21, 10, 0};
     uint32_t count[2048], prefix = 0, known = 0;
     for (int pass = 0; pass < 3; pass++) {
         int shift = shifts[pass];

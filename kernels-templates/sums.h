@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums that several bodies share: 16 lane sums at once, sums of squares, RMS norm of a row. Each has
- * one order, whatever the instruction set. */
+/* Sums that several bodies share: 16 lane sums at once, sums of squares, RMS norm of a row. Each
+ * has one order, whatever the instruction set. */
 #ifndef GLM_SUMS_H
 #define GLM_SUMS_H
 
 #include "prelude.h"
 
 #define GLM_UNPACK(...) __VA_ARGS__
-#define GLM_HALVES(a, b, low, high)                                                                \
+#define GLM_HALVES(a, b, low, high) \
     (__builtin_shufflevector(a, b, GLM_UNPACK low) + __builtin_shufflevector(a, b, GLM_UNPACK high))
 
 /* Lane i of the result is glm_sum16(a[i]), the same bits: each level adds the two halves of what is
- * left of two sums and packs the results, so 16 sums cost as many additions as one needs shuffles. */
+ * left of two sums and packs the results, so 16 sums cost as many additions as one needs shuffles.
+ */
 GLM_INLINE glm_f32x16 glm_sum16_each(const glm_f32x16 a[16])
 {
     glm_f32x16 r;
@@ -57,28 +58,27 @@ GLM_INLINE glm_f32x16 glm_sum16_each(const glm_f32x16 a[16])
 /* Transposes 16 vectors of 16 lanes: each step swaps one bit of the vector's number with one of the
  * lane's. */
 #if GLM_NATIVE == 1
-#define GLM_SWAP(a, b, low, high)                                                                  \
-    do {                                                                                           \
-        glm_nf swap_low = __builtin_shufflevector(a, b, GLM_UNPACK low);                           \
-        b = __builtin_shufflevector(a, b, GLM_UNPACK high);                                        \
-        a = swap_low;                                                                              \
+#define GLM_SWAP(a, b, low, high)                                        \
+    do {                                                                 \
+        glm_nf swap_low = __builtin_shufflevector(a, b, GLM_UNPACK low); \
+        b = __builtin_shufflevector(a, b, GLM_UNPACK high);              \
+        a = swap_low;                                                    \
     } while (0)
 #else
-#define GLM_SWAP(a, b, low, high)                                                                  \
-    do {                                                                                           \
-        for (int part = 0; part < GLM_NATIVE; part++) {                                            \
-            glm_nf swap_low = __builtin_shufflevector(a[part], b[part], GLM_UNPACK low);           \
-            b[part] = __builtin_shufflevector(a[part], b[part], GLM_UNPACK high);                  \
-            a[part] = swap_low;                                                                    \
-        }                                                                                          \
+#define GLM_SWAP(a, b, low, high)                                                        \
+    do {                                                                                 \
+        for (int part = 0; part < GLM_NATIVE; part++) {                                  \
+            glm_nf swap_low = __builtin_shufflevector(a[part], b[part], GLM_UNPACK low); \
+            b[part] = __builtin_shufflevector(a[part], b[part], GLM_UNPACK high);        \
+            a[part] = swap_low;                                                          \
+        }                                                                                \
     } while (0)
 #endif
 GLM_INLINE void glm_transpose16(glm_f32x16 a[16])
 {
 #if GLM_NATIVE == 1
     for (int i = 0; i < 8; i++)
-        GLM_SWAP(a[i].v[0], a[i + 8].v[0],
-                 (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
+        GLM_SWAP(a[i].v[0], a[i + 8].v[0], (0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23),
                  (8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31));
     for (int i = 0; i < 16; i++)
         if ((i & 4) == 0)
@@ -127,7 +127,7 @@ GLM_INLINE void glm_transpose16(glm_f32x16 a[16])
  * 16, added (0 + 1) + (2 + 3). */
 GLM_INLINE float glm_square_sum(const act_t *x, int n)
 {
-    glm_f32x16 s[4] = { glm_zero(), glm_zero(), glm_zero(), glm_zero() };
+    glm_f32x16 s[4] = {glm_zero(), glm_zero(), glm_zero(), glm_zero()};
     int i = 0;
     for (; i + 64 <= n; i += 64)
         for (int j = 0; j < 4; j++) {
@@ -150,8 +150,7 @@ GLM_INLINE float glm_inverse_root(float x)
  * meets w (model.md d.2). y may be x. n a multiple of 16. */
 GLM_INLINE void glm_rms_norm(act_t *y, const act_t *x, const uint16_t *w, int n, float eps)
 {
-    glm_f32x16 scale =
-        glm_splat(glm_inverse_root(glm_square_sum(x, n) * (1.0f / (float)n) + eps));
+    glm_f32x16 scale = glm_splat(glm_inverse_root(glm_square_sum(x, n) * (1.0f / (float)n) + eps));
     for (int i = 0; i < n; i += 16) {
         glm_f32x16 v = glm_round_act16(glm_mul(glm_load_act(x + i), scale));
         glm_store_act(y + i, glm_mul(glm_load_bf16(w + i), v));

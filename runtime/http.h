@@ -17,11 +17,26 @@ struct glm_http;
  * Errors: GLM_EBUSY when the port is taken, GLM_EIO. */
 enum glm_status glm_http_start(const struct glm_launch_file *launch, const struct glm_plan *plan,
                                struct glm_http **out, uint16_t *port, struct glm_error *err);
+struct glm_http_limits {
+    uint32_t keepalive_ms; /* silence of a stream before a comment is written; 0: none ever */
+    uint32_t idle_ms;      /* between requests, and for the headers of one */
+    uint32_t body_ms;      /* for a body, plus a second for each 64 KiB of it */
+    uint64_t held_bytes;   /* bodies and what is read from them, over all requests */
+};
+/* 15 s, 2 min, 1 min; 8 bodies of the largest size, at least 256 MiB. */
+struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch);
+/* As glm_http_start, with other limits. */
+enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
+                                    const struct glm_plan *plan,
+                                    const struct glm_http_limits *limits, struct glm_http **out,
+                                    uint16_t *port, struct glm_error *err);
 /* From now on requests are served by this scheduler and tokenizer, borrowed until _detach. */
 void glm_http_attach(struct glm_http *h, struct glm_scheduler *s, const struct glm_tokenizer *t);
 /* New requests get 503 with `why` (loading, restarting, stopping). Returns when no request uses
- * the scheduler any more; call glm_scheduler_stop first so that running ones end. */
+ * the scheduler any more; call glm_scheduler_stop first so that running ones end with their error.
+ * A client that has not read its answer after a second is cut. */
 void glm_http_detach(struct glm_http *h, const char *why);
+/* Detaches if need be; NULL is allowed. */
 void glm_http_free(struct glm_http *h);
 
 #endif

@@ -4,6 +4,8 @@
  * instead of ignored when ignoring it would change the reply. */
 #include "runtime/http_fields.h"
 
+#include "runtime/chat.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stddef.h>
@@ -26,7 +28,7 @@ enum field_kind {
     FIELD_STREAM_OPTIONS,
     FIELD_TOOL_CHOICE,
     FIELD_TEXT_FORMAT,
-    FIELD_IGNORED,
+    FIELD_MODALITIES,
     FIELD_UNSUPPORTED, /* any value but null, false, 0, 1 where given, "" or empty is refused */
 };
 
@@ -70,23 +72,23 @@ static const struct field fields[] = {
     {"suffix", HTTP_COMPLETION, FIELD_UNSUPPORTED, 0, 0, 0},
     {"logprobs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
     {"top_logprobs", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
-    {"logit_bias", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
-    {"presence_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
-    {"frequency_penalty", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
-    {"repetition_penalty", BOTH, FIELD_UNSUPPORTED, 0, 1, 0},
     {"structured_outputs", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
     {"guided_json", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
     {"guided_regex", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
     {"guided_choice", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
     {"guided_grammar", BOTH, FIELD_UNSUPPORTED, 0, 0, 0},
+    {"modalities", BOTH, FIELD_MODALITIES, 0, 0, 0},
     {"thinking_budget", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
     {"audio", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
     {"image", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
     {"video", HTTP_CHAT, FIELD_UNSUPPORTED, 0, 0, 0},
-    /* Speed or bookkeeping only: the reply is the same without them. */
-    {"draft", BOTH, FIELD_IGNORED, 0, 0, 0},
-    {"tf_policy", BOTH, FIELD_IGNORED, 0, 0, 0},
-    {"priority", BOTH, FIELD_IGNORED, 0, 0, 0},
+    /* Checked and without effect: clients send them with every request (docs/api.md says so). */
+    {"presence_penalty", BOTH, FIELD_NUMBER, AT(ignored_number), -2, 2},
+    {"frequency_penalty", BOTH, FIELD_NUMBER, AT(ignored_number), -2, 2},
+    {"repetition_penalty", BOTH, FIELD_NUMBER, AT(ignored_number), 0, 1e9},
+    {"logit_bias", BOTH, FIELD_OBJECT, AT(ignored), 0, 0},
+    /* Speed or bookkeeping only, like every field that is not in this table: the reply is the same
+     * without them. */
 };
 
 static bool complain(struct http_field_error *error, const char *field, const char *code,
@@ -202,12 +204,15 @@ static bool add_stop(const struct glm_json *v, struct arena *arena, struct http_
 {
     if (v->type != GLM_JSON_STRING || v->len == 0)
         return complain(error, "stop", NULL, "'stop' must hold strings that are not empty");
-    if (v->len > GLM_MAX_STOP_BYTES || memchr(v->text, '\0', v->len) != NULL)
+    if (memchr(v->text, '\0', v->len) != NULL)
+        return complain(error, "stop", NULL, "a string of 'stop' holds a NUL character");
+    if (v->len > GLM_REPLY_MAX_STOP_BYTES)
         return complain(error, "stop", NULL,
                         "a string of 'stop' has %zu bytes, at most %d are allowed", v->len,
-                        GLM_MAX_STOP_BYTES);
-    if (f->n_stops == GLM_MAX_STOPS)
-        return complain(error, "stop", NULL, "'stop' holds more than %d strings", GLM_MAX_STOPS);
+                        GLM_REPLY_MAX_STOP_BYTES);
+    if (f->n_stops == GLM_REPLY_MAX_STOPS)
+        return complain(error, "stop", NULL, "'stop' holds more than %d strings",
+                        GLM_REPLY_MAX_STOPS);
     f->stops[f->n_stops] = arena_strndup(arena, v->text, v->len);
     return f->stops[f->n_stops++] != NULL || complain(error, "stop", NULL, "'stop' is too large");
 }
@@ -257,6 +262,15 @@ static bool read_tool_choice(const struct glm_json *v, struct http_fields *f,
                         "a forced 'tool_choice' is not supported yet: use \"auto\" or \"none\"");
     return complain(error, "tool_choice", NULL,
                     "'tool_choice' must be \"none\", \"auto\", \"required\" or a named function");
+}
+
+static bool read_modalities(const struct glm_json *v, struct http_field_error *error)
+{
+    bool text = v->type == GLM_JSON_ARRAY;
+    for (const struct glm_json *m = text ? v->first : NULL; m != NULL; m = m->next)
+        text = text && glm_json_is_string(m, "text");
+    return text || complain(error, "modalities", "unsupported_parameter",
+                            "only [\"text\"] is supported as 'modalities'");
 }
 
 static bool is_default(const struct field *d, const struct glm_json *v)
@@ -316,8 +330,8 @@ static bool read_field(const struct field *d, const struct glm_json *v, struct a
         return glm_json_is_string(glm_json_get(v, "type"), "text") ||
                complain(error, d->name, "unsupported_parameter",
                         "only {\"type\": \"text\"} is supported as '%s' yet", d->name);
-    case FIELD_IGNORED:
-        return true;
+    case FIELD_MODALITIES:
+        return read_modalities(v, error);
     case FIELD_UNSUPPORTED:
         return is_default(d, v) || complain(error, d->name, "unsupported_parameter",
                                             "'%s' is not supported yet", d->name);
@@ -375,19 +389,19 @@ static void settle_thinking(struct http_fields *f)
 static bool is_media(const struct glm_json *part)
 {
     static const char *const types[] = {"image_url", "image", "input_image", "video_url",
-                                        "video",     "audio", "input_audio"};
+                                        "video",     "audio", "audio_url",   "input_audio"};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (glm_json_is_string(glm_json_get(part, "type"), types[i]))
             return true;
     return false;
 }
 
-/* A user's picture cannot be answered without vision; one in a tool's result is rendered as the
- * template's marker, so that an agent's session goes on (reference/serving.md 1.7). */
+/* A picture cannot be answered without vision; one in a tool's result is rendered as the template's
+ * marker, so that an agent's session goes on (reference/serving.md 1.7). */
 static bool check_content(const struct glm_json *message, size_t i, struct http_field_error *error)
 {
     const struct glm_json *content = glm_json_get(message, "content");
-    if (!glm_json_is_string(glm_json_get(message, "role"), "user") || content == NULL ||
+    if (glm_json_is_string(glm_json_get(message, "role"), "tool") || content == NULL ||
         content->type != GLM_JSON_ARRAY)
         return true;
     for (const struct glm_json *part = content->first; part != NULL; part = part->next)
@@ -458,4 +472,19 @@ bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct a
         (f->max_tokens < 0 || f->max_completion_tokens < f->max_tokens))
         f->max_tokens = f->max_completion_tokens;
     return true;
+}
+
+enum glm_status http_fields_render(const struct http_fields *f, bool generation_prompt,
+                                   struct buf *out, struct glm_error *err)
+{
+    const struct glm_chat_options options = {
+        .messages = f->messages,
+        .tools = glm_json_is_string(f->tool_choice, "none") ? NULL : f->tools,
+        .kwargs = f->kwargs,
+        .effort = f->effort,
+        .thinking = f->thinking,
+        .no_effort_line = true,
+        .generation_prompt = generation_prompt,
+    };
+    return glm_chat_render(&options, out, err);
 }

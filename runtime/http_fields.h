@@ -5,10 +5,9 @@
 #define GLM_RUNTIME_HTTP_FIELDS_H
 
 #include "runtime/json.h"
+#include "runtime/reply.h"
 
 #include <stdint.h>
-
-enum { GLM_MAX_STOPS = 16, GLM_MAX_STOP_BYTES = 1024 };
 
 /* A body as read; pointers go into its JSON tree. Absent fields keep what http_fields_init set. */
 struct http_fields {
@@ -19,7 +18,9 @@ struct http_fields {
     bool has_seed, stream, include_usage, ignore_end, return_token_ids, parallel_tool_calls;
     bool thinking; /* settled from kwargs, effort and the server's default */
     bool effort_none;
-    const char *stops[GLM_MAX_STOPS];
+    double ignored_number; /* penalties: checked, without effect */
+    const struct glm_json *ignored;
+    const char *stops[GLM_REPLY_MAX_STOPS];
     uint32_t n_stops;
 };
 
@@ -36,5 +37,9 @@ void http_fields_init(struct http_fields *f, bool thinking, const char *effort);
  * (developer becomes system). False: *error says what. */
 bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct arena *arena,
                       struct http_fields *f, struct http_field_error *error);
+/* Appends the prompt text of chat fields that were read: the one place that maps fields to the
+ * template. Errors: GLM_EINVAL with what the template rejects, GLM_ENOMEM. */
+enum glm_status http_fields_render(const struct http_fields *f, bool generation_prompt,
+                                   struct buf *out, struct glm_error *err);
 
 #endif

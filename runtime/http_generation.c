@@ -2,19 +2,19 @@
 /* A completion from request body to last byte: fields, prompt ids, the scheduler's request, and the
  * reply as one JSON object or as server-sent events (reference/serving.md 1.1 to 1.5, 1.8). The two
  * routes differ in how a prompt becomes ids and in the shape of a piece of reply. */
-#include "runtime/chat.h"
+#include "runtime/clock.h"
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
-#include "runtime/reply.h"
 
-#include <openssl/rand.h>
 #include <openssl/sha.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <time.h>
 
-enum { TAKE_IDS = 64, KEEPALIVE_S = 15, STREAM_BLOCK_BYTES = 16 << 10 };
+enum { TAKE_IDS = 64, STREAM_BLOCK_BYTES = 16 << 10, ID_BYTES = 40 };
 
 struct generation {
     struct http_exchange *exchange;
@@ -30,33 +30,29 @@ struct generation {
     enum glm_finish finish;
     bool stop_matched;
     struct glm_error error;
+    struct glm_request_times times; /* once over */
 
     struct buf reasoning, content, calls; /* not streamed: what the message will hold */
     struct buf ids;                       /* "1,2,3" when asked for */
     struct buf out;                       /* streamed: events not yet sent */
     size_t n_sent;
     bool ended; /* the last event is in `out` */
-    _Atomic int64_t last_write_ms;
-    atomic_bool keepalive_due, client_gone;
+    _Atomic uint64_t last_write_ms;
+    _Atomic uint64_t keepalive_ms; /* silence after which a comment is due; 0: not now */
+    atomic_bool client_gone;
 
-    char id[40];
+    char id[ID_BYTES];
     int64_t created;
 };
 
-static int64_t monotonic_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
-void http_random_id(const char *prefix, char out[40])
+static void random_id(const char *prefix, char out[ID_BYTES])
 {
     unsigned char bytes[12];
-    RAND_bytes(bytes, sizeof bytes);
-    int n = snprintf(out, 40, "%.12s", prefix);
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        GLM_BUG("no random bytes"); /* so few always come at once */
+    int n = snprintf(out, ID_BYTES, "%.12s", prefix);
     for (size_t i = 0; i < sizeof bytes; i++)
-        n += snprintf(out + n, 40 - (size_t)n, "%02x", bytes[i]);
+        n += snprintf(out + n, (size_t)(ID_BYTES - n), "%02x", bytes[i]);
 }
 
 static const char *served_name(const struct generation *g)
@@ -86,7 +82,7 @@ static void add_usage(const struct generation *g, struct buf *out)
 /* Our vendor block, and the timings that dashboards read from llama.cpp's servers. */
 static void add_timings(const struct generation *g, struct buf *out)
 {
-    struct glm_request_times t = glm_request_times(g->request);
+    const struct glm_request_times t = g->times;
     double prefill = t.first > t.admitted ? t.first - t.admitted : 0;
     double decode = t.last > t.first ? t.last - t.first : 0;
     buf_printf(out, "\"glmctl\":{\"queue_s\":%.6f,\"prefill_s\":%.6f,\"decode_s\":%.6f",
@@ -120,15 +116,15 @@ static void add_head(const struct generation *g, const char *object, struct buf 
 static void add_call(const struct generation *g, const struct glm_reply_event *e, bool with_index,
                      struct buf *out)
 {
-    char id[40];
-    http_random_id("call_", id);
+    char id[ID_BYTES];
+    random_id("call_", id);
     buf_char(out, '{');
     if (with_index)
         buf_printf(out, "\"index\":%u,", g->n_calls);
     buf_printf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
     buf_json_string(out, e->name, strlen(e->name));
     buf_str(out, ",\"arguments\":");
-    buf_json_string(out, e->arguments, strlen(e->arguments));
+    buf_json_string(out, e->arguments, e->arguments_len);
     buf_str(out, "}}");
 }
 
@@ -225,8 +221,9 @@ static void last_events(struct generation *g)
 
 static void error_event(struct generation *g)
 {
+    const struct http_error e = http_failure(&g->error);
     buf_str(&g->out, "data: ");
-    http_error_object("server_error", "engine_dead", NULL, g->error.message, &g->out);
+    http_error_object(e.type, e.code, NULL, e.message, &g->out);
     buf_str(&g->out, "\n\ndata: [DONE]\n\n");
     g->ended = true;
 }
@@ -278,6 +275,12 @@ static void feed(struct generation *g, const int32_t *ids, uint32_t n, bool last
     }
 }
 
+static bool out_of_memory(const struct generation *g)
+{
+    return glm_reply_failed(g->reply) || g->reasoning.failed || g->content.failed ||
+           g->calls.failed || g->ids.failed;
+}
+
 /* Takes what the mailbox holds. Sets `over` once the reply is. */
 static void pump(struct generation *g)
 {
@@ -295,11 +298,25 @@ static void pump(struct generation *g)
         if (n == 0 || g->over)
             break;
     }
-    if (g->over && (g->finish == GLM_FINISH_END_ID || g->finish == GLM_FINISH_LENGTH) &&
+    if (!g->over)
+        return;
+    if ((g->finish == GLM_FINISH_END_ID || g->finish == GLM_FINISH_LENGTH) &&
         glm_reply_finish(g->reply, g->finish == GLM_FINISH_END_ID, on_piece, g)) {
         g->stop_matched = true;
         g->finish = GLM_FINISH_STOPPED;
     }
+    if (out_of_memory(g) && g->finish != GLM_FINISH_CANCELED) {
+        g->finish = GLM_FINISH_FAILED;
+        glm_fail(&g->error, GLM_ENOMEM, "the reply does not fit in memory");
+    }
+    g->times = glm_request_times(g->request);
+}
+
+/* A comment is due only while nothing else was written: the watcher's word may be old. */
+static bool keepalive_due(struct generation *g)
+{
+    const uint64_t after_ms = atomic_exchange(&g->keepalive_ms, 0);
+    return after_ms > 0 && glm_now_ms() - atomic_load(&g->last_write_ms) >= after_ms;
 }
 
 static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t max)
@@ -318,7 +335,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t
                 buf_clear(&g->out);
                 g->n_sent = 0;
             }
-            atomic_store(&g->last_write_ms, monotonic_ms());
+            atomic_store(&g->last_write_ms, glm_now_ms());
             return (ssize_t)n;
         }
         if (g->ended)
@@ -330,7 +347,7 @@ static ssize_t read_stream(void *context, uint64_t position, char *bytes, size_t
             return MHD_CONTENT_READER_END_WITH_ERROR;
         else if (g->over)
             last_events(g);
-        else if (g->out.len == 0 && atomic_exchange(&g->keepalive_due, false))
+        else if (g->out.len == 0 && keepalive_due(g))
             buf_str(&g->out, ": keepalive\n\n");
         else if (g->out.len == 0 && http_sleep(g->exchange))
             return 0;
@@ -354,6 +371,7 @@ static enum MHD_Result start_stream(struct generation *g)
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "Connection", "close");
     http_add_headers(response);
+    g->exchange->status = 200;
     enum MHD_Result result = MHD_queue_response(g->exchange->connection, 200, response);
     MHD_destroy_response(response);
     return result;
@@ -362,20 +380,20 @@ static enum MHD_Result start_stream(struct generation *g)
 enum MHD_Result generation_continue(struct http_exchange *x)
 {
     struct generation *g = x->generation;
-    do {
+    for (;;) {
+        if (atomic_load(&g->client_gone))
+            return MHD_NO;
         pump(g);
-        if (g->over || atomic_load(&g->client_gone))
+        if (g->over)
             break;
-    } while (!http_sleep(x));
-    if (g->finish == GLM_FINISH_CANCELED || atomic_load(&g->client_gone))
+        /* Once suspended the connection must not be touched: it may run again at any moment. */
+        if (http_sleep(x))
+            return MHD_YES;
+    }
+    if (g->finish == GLM_FINISH_CANCELED)
         return MHD_NO;
-    if (!g->over)
-        return MHD_YES; /* suspended */
     if (g->finish == GLM_FINISH_FAILED)
-        return http_answer_error(x, &(struct http_error){.status = 500,
-                                                         .type = "server_error",
-                                                         .code = "engine_dead",
-                                                         .message = g->error.message});
+        return http_answer_failure(x, &g->error);
     struct buf body = {0};
     whole_reply(g, &body);
     return http_answer(x, 200, "application/json", &body);
@@ -458,8 +476,11 @@ static enum MHD_Result submit(struct generation *g)
         .stops = f->stops,
         .n_stops = f->n_stops,
     };
-    if (glm_reply_new(x->tokenizer, &reply, &g->reply, &err) != GLM_OK)
-        return http_answer_invalid(x, NULL, NULL, err.message);
+    enum glm_status status = glm_reply_new(x->tokenizer, &reply, &g->reply, &err);
+    if (status == GLM_EINVAL)
+        return http_answer_invalid(x, "stop", NULL, err.message);
+    if (status != GLM_OK)
+        return http_answer_failure(x, &err);
     struct glm_request_params params = {
         .ids = g->prompt.ids,
         .n_ids = (uint32_t)g->prompt.n,
@@ -474,48 +495,46 @@ static enum MHD_Result submit(struct generation *g)
         .notify = on_notify,
         .context = g,
     };
-    enum glm_status status = glm_scheduler_submit(x->scheduler, &params, &g->request, &err);
+    status = glm_scheduler_submit(x->scheduler, &params, &g->request, &err);
     if (status == GLM_EINVAL)
         return http_answer_invalid(x, prompt_field(g), NULL, err.message);
-    if (status != GLM_OK)
-        return http_answer_error(x, &(struct http_error){.status = 503,
-                                                         .type = "server_error",
-                                                         .code = "engine_dead",
-                                                         .message = err.message,
-                                                         .header = "Retry-After",
-                                                         .header_value = "5"});
-    g->last_write_ms = monotonic_ms();
-    http_watch(x);
+    if (status != GLM_OK) {
+        struct http_error e = http_failure(&err);
+        e.status = 503; /* nothing was lost: the next try may find the lane restarted */
+        e.header = "Retry-After";
+        e.header_value = "5";
+        return http_answer_error(x, &e);
+    }
+    atomic_store(&g->last_write_ms, glm_now_ms());
+    http_client_watch(x->client, x);
     return f->stream ? start_stream(g) : generation_continue(x);
 }
 
-static enum MHD_Result new_generation(struct http_exchange *x, enum http_route_kind kind,
-                                      struct generation **out, enum MHD_Result *answer)
+/* NULL: *answer has been given. */
+static struct generation *new_generation(struct http_exchange *x, enum http_route_kind kind,
+                                         enum MHD_Result *answer)
 {
     struct glm_json *body;
-    struct glm_error err = {0};
     struct http_field_error error;
+    if (!http_parse_body(x, &body, answer))
+        return NULL;
     struct generation *g = calloc(1, sizeof *g);
-    *answer = MHD_NO;
-    if (g == NULL)
-        return MHD_NO;
+    if (g == NULL) {
+        *answer = MHD_NO;
+        return NULL;
+    }
     g->exchange = x;
     g->kind = kind;
     g->created = (int64_t)time(NULL);
-    http_random_id(kind == HTTP_CHAT ? "chatcmpl-" : "cmpl-", g->id);
+    random_id(kind == HTTP_CHAT ? "chatcmpl-" : "cmpl-", g->id);
     http_fields_init(&g->fields, http_launch(x)->thinking, http_launch(x)->effort);
-    if (glm_json_parse(buf_text(&x->body), x->body.len, &x->arena, &body, &err) != GLM_OK) {
-        char message[600];
-        snprintf(message, sizeof message, "the body is not JSON: %.500s", err.message);
-        *answer = http_answer_invalid(x, NULL, NULL, message);
-    } else if (!http_fields_read(body, kind, &x->arena, &g->fields, &error)) {
-        *answer = http_answer_invalid(x, error.field, error.code, error.message);
-    } else {
-        *out = g;
-        return MHD_YES;
+    if (http_fields_read(body, kind, &x->arena, &g->fields, &error)) {
+        x->generation = g;
+        return g;
     }
+    *answer = http_answer_invalid(x, error.field, error.code, error.message);
     generation_free(g);
-    return MHD_NO;
+    return NULL;
 }
 
 /* The reply starts inside the think block when the last think tag after the last assistant token
@@ -534,6 +553,13 @@ static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_
     return false;
 }
 
+static enum MHD_Result answer_no_memory(struct http_exchange *x)
+{
+    struct glm_error err = {0};
+    glm_fail(&err, GLM_ENOMEM, "out of memory while reading the prompt");
+    return http_answer_failure(x, &err);
+}
+
 static enum MHD_Result finish_setup(struct http_exchange *x, struct generation *g,
                                     enum MHD_Result answer)
 {
@@ -547,29 +573,20 @@ static enum MHD_Result finish_setup(struct http_exchange *x, struct generation *
 
 enum MHD_Result http_chat_completions(struct http_exchange *x)
 {
-    struct generation *g;
     enum MHD_Result answer;
-    if (new_generation(x, HTTP_CHAT, &g, &answer) != MHD_YES)
+    struct generation *g = new_generation(x, HTTP_CHAT, &answer);
+    if (g == NULL)
         return answer;
-    x->generation = g;
-    struct http_fields *f = &g->fields;
     struct glm_error err = {0};
     struct buf text = {0};
-    struct glm_chat_options options = {
-        .messages = f->messages,
-        .tools = glm_json_is_string(f->tool_choice, "none") ? NULL : f->tools,
-        .kwargs = f->kwargs,
-        .effort = f->effort,
-        .thinking = f->thinking,
-        .no_effort_line = true,
-        .generation_prompt = true,
-    };
-    enum glm_status status = glm_chat_render(&options, &text, &err);
+    enum glm_status status = http_fields_render(&g->fields, true, &text, &err);
     if (status == GLM_OK)
         status = glm_tokenizer_encode(x->tokenizer, buf_text(&text), text.len, true, &g->prompt);
     buf_release(&text);
-    if (status != GLM_OK) {
+    if (status == GLM_EINVAL) {
         answer = http_answer_invalid(x, "messages", NULL, err.message);
+    } else if (status != GLM_OK) {
+        answer = answer_no_memory(x);
     } else {
         g->in_reasoning = starts_in_reasoning(x->tokenizer, &g->prompt);
         answer = submit(g);
@@ -577,54 +594,52 @@ enum MHD_Result http_chat_completions(struct http_exchange *x)
     return finish_setup(x, g, answer);
 }
 
-/* A string, an array of ids, or an array that holds one of either. */
-static bool read_prompt(struct generation *g, const struct glm_json *prompt, struct glm_error *err)
+static enum glm_status read_ids(const struct glm_json *prompt, uint32_t d_vocab,
+                                struct glm_ids *ids, struct glm_error *err)
 {
-    const struct glm_json *first = prompt->first;
-    if (prompt->type == GLM_JSON_STRING)
-        return glm_tokenizer_encode(g->exchange->tokenizer, prompt->text, prompt->len, true,
-                                    &g->prompt) == GLM_OK;
-    if (prompt->type != GLM_JSON_ARRAY || first == NULL) {
-        glm_fail(err, GLM_EINVAL, "'prompt' must be a string or an array of token ids");
-        return false;
-    }
-    if (first->type != GLM_JSON_NUMBER) {
-        if (prompt->n_children == 1 && first->type != GLM_JSON_NULL && first->type != GLM_JSON_BOOL)
-            return read_prompt(g, first, err);
-        glm_fail(err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request",
-                 prompt->n_children);
-        return false;
-    }
-    g->prompt.ids = malloc(prompt->n_children * sizeof g->prompt.ids[0]);
-    if (g->prompt.ids == NULL) {
-        glm_fail(err, GLM_ENOMEM, "out of memory");
-        return false;
-    }
-    g->prompt.capacity = prompt->n_children;
-    for (const struct glm_json *id = first; id != NULL; id = id->next) {
+    for (const struct glm_json *id = prompt->first; id != NULL; id = id->next) {
         char *end = NULL;
-        long value = id->type == GLM_JSON_NUMBER ? strtol(id->text, &end, 10) : -1;
-        if (end != id->text + id->len || value < 0 ||
-            value >= (long)http_plan(g->exchange)->d_vocab) {
-            glm_fail(err, GLM_EINVAL, "entry %zu of 'prompt' is not a token id below %u",
-                     g->prompt.n, http_plan(g->exchange)->d_vocab);
-            return false;
-        }
-        g->prompt.ids[g->prompt.n++] = (int32_t)value;
+        const long value = id->type == GLM_JSON_NUMBER ? strtol(id->text, &end, 10) : -1;
+        if (value < 0 || value >= (long)d_vocab || end != id->text + id->len)
+            return glm_fail(err, GLM_EINVAL, "entry %zu of 'prompt' is not a token id below %u",
+                            ids->n, d_vocab);
+        if (!glm_ids_add(ids, (int32_t)value))
+            return GLM_ENOMEM;
     }
-    return true;
+    return GLM_OK;
+}
+
+/* A string, an array of ids, or an array that holds one of either. */
+static enum glm_status read_prompt(struct generation *g, struct glm_error *err)
+{
+    const struct http_exchange *x = g->exchange;
+    const struct glm_json *prompt = g->fields.prompt;
+    if (prompt->type == GLM_JSON_ARRAY && prompt->first != NULL &&
+        (prompt->first->type == GLM_JSON_STRING || prompt->first->type == GLM_JSON_ARRAY)) {
+        if (prompt->n_children > 1)
+            return glm_fail(err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request",
+                            prompt->n_children);
+        prompt = prompt->first;
+    }
+    if (prompt->type == GLM_JSON_STRING)
+        return glm_tokenizer_encode(x->tokenizer, prompt->text, prompt->len, true, &g->prompt);
+    if (prompt->type == GLM_JSON_ARRAY)
+        return read_ids(prompt, http_plan(x)->d_vocab, &g->prompt, err);
+    return glm_fail(err, GLM_EINVAL, "'prompt' must be a string or an array of token ids");
 }
 
 enum MHD_Result http_completions(struct http_exchange *x)
 {
-    struct generation *g;
     enum MHD_Result answer;
-    if (new_generation(x, HTTP_COMPLETION, &g, &answer) != MHD_YES)
+    struct generation *g = new_generation(x, HTTP_COMPLETION, &answer);
+    if (g == NULL)
         return answer;
-    x->generation = g;
     struct glm_error err = {0};
-    if (!read_prompt(g, g->fields.prompt, &err))
+    const enum glm_status status = read_prompt(g, &err);
+    if (status == GLM_EINVAL)
         answer = http_answer_invalid(x, "prompt", NULL, err.message);
+    else if (status != GLM_OK)
+        answer = answer_no_memory(x);
     else
         answer = submit(g);
     return finish_setup(x, g, answer);
@@ -634,32 +649,43 @@ enum MHD_Result http_completions(struct http_exchange *x)
 
 void generation_client_gone(struct generation *g)
 {
-    if (g->request == NULL)
-        return;
     atomic_store(&g->client_gone, true);
     glm_request_cancel(g->request);
     http_wake(g->exchange);
 }
 
-void generation_tick(struct http_exchange *x, double now_s)
+void generation_tick(struct http_exchange *x, uint64_t now_ms, uint32_t keepalive_ms)
 {
     struct generation *g = x->generation;
-    if (g == NULL || !g->fields.stream)
+    const uint64_t written_ms = atomic_load(&g->last_write_ms);
+    if (!g->fields.stream || now_ms < written_ms + keepalive_ms)
         return;
-    if ((int64_t)(now_s * 1000) - atomic_load(&g->last_write_ms) < KEEPALIVE_S * 1000)
-        return;
-    atomic_store(&g->keepalive_due, true);
+    atomic_store(&g->keepalive_ms, keepalive_ms);
     http_wake(x);
+}
+
+void generation_log(const struct generation *g, struct buf *line)
+{
+    const struct glm_request_times t =
+        g->request == NULL ? g->times : glm_request_times(g->request);
+    buf_printf(line, " prompt=%zu cached=0 completion=%u", g->prompt.n, g->n_reply);
+    if (t.admitted > 0)
+        buf_printf(line, " queue_ms=%.1f", 1e3 * (t.admitted - t.arrived));
+    if (t.first > 0)
+        buf_printf(line, " ttft_ms=%.1f", 1e3 * (t.first - t.arrived));
+    if (t.last > t.first && g->n_reply > 1)
+        buf_printf(line, " decode_tok_s=%.1f", (double)(g->n_reply - 1) / (t.last - t.first));
+    const char *finish = g->finish == GLM_FINISH_FAILED ? "error" : finish_reason(g);
+    buf_printf(line, " finish=%s", g->over && g->finish != GLM_FINISH_CANCELED ? finish : "left");
 }
 
 void generation_free(struct generation *g)
 {
     if (g == NULL)
         return;
-    if (g->request != NULL) {
+    if (g->request != NULL && !g->over)
         glm_request_cancel(g->request);
-        glm_request_release(g->request);
-    }
+    glm_request_release(g->request);
     glm_reply_free(g->reply);
     glm_ids_release(&g->prompt);
     buf_release(&g->reasoning);

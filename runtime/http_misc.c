@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The routes beside completions: models, tokenize, detokenize, health, metrics
  * (reference/serving.md 1.9, 1.12, 5.1, 5.2). */
-#include "runtime/chat.h"
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
 
@@ -50,34 +49,37 @@ static bool member_true(const struct glm_json *body, const char *key, bool absen
     return v != NULL && v->type == GLM_JSON_BOOL ? v->boolean : absent;
 }
 
-/* The prompt text of a tokenize body: `prompt` (or llama.cpp's `content`), or rendered messages. */
+/* The prompt text of a tokenize body: `prompt` (or llama.cpp's `content`), or messages rendered as
+ * the chat route does. */
 static enum glm_status tokenize_text(struct http_exchange *x, struct glm_json *body,
-                                     struct buf *text, struct glm_error *err)
+                                     struct buf *text, struct http_field_error *error)
 {
     const struct glm_json *prompt = glm_json_get(body, "prompt");
-    if (prompt == NULL)
+    if (prompt == NULL || prompt->type == GLM_JSON_NULL)
         prompt = glm_json_get(body, "content");
     if (prompt != NULL && prompt->type == GLM_JSON_STRING) {
         buf_add(text, prompt->text, prompt->len);
-        return GLM_OK;
+        return text->failed ? GLM_ENOMEM : GLM_OK;
     }
-    if (prompt != NULL)
-        return glm_fail(err, GLM_EINVAL, "'prompt' must be a string");
+    if (prompt != NULL && prompt->type != GLM_JSON_NULL) {
+        *error =
+            (struct http_field_error){.field = "prompt", .message = "'prompt' must be a string"};
+        return GLM_EINVAL;
+    }
+    if (glm_json_get(body, "messages") == NULL) {
+        *error = (struct http_field_error){.message = "'prompt' or 'messages' is missing"};
+        return GLM_EINVAL;
+    }
     struct http_fields f;
-    struct http_field_error error;
+    struct glm_error err = {0};
     http_fields_init(&f, http_launch(x)->thinking, http_launch(x)->effort);
-    if (!http_fields_read(body, HTTP_CHAT, &x->arena, &f, &error))
-        return glm_fail(err, GLM_EINVAL, "%s", error.message);
-    struct glm_chat_options options = {
-        .messages = f.messages,
-        .tools = f.tools,
-        .kwargs = f.kwargs,
-        .effort = f.effort,
-        .thinking = f.thinking,
-        .no_effort_line = true,
-        .generation_prompt = member_true(body, "add_generation_prompt", true),
-    };
-    return glm_chat_render(&options, text, err);
+    if (!http_fields_read(body, HTTP_CHAT, &x->arena, &f, error))
+        return GLM_EINVAL;
+    const enum glm_status status =
+        http_fields_render(&f, member_true(body, "add_generation_prompt", true), text, &err);
+    error->field = "messages";
+    snprintf(error->message, sizeof error->message, "%.500s", err.message);
+    return status;
 }
 
 static void add_token_strings(const struct http_exchange *x, const struct glm_ids *ids,
@@ -95,51 +97,45 @@ static void add_token_strings(const struct http_exchange *x, const struct glm_id
     buf_release(&piece);
 }
 
-static bool parse_body(struct http_exchange *x, struct glm_json **body, enum MHD_Result *answer)
+static void add_tokens(const struct http_exchange *x, const struct glm_ids *ids, bool with_strings,
+                       struct buf *out)
 {
-    struct glm_error err = {0};
-    if (glm_json_parse(buf_text(&x->body), x->body.len, &x->arena, body, &err) == GLM_OK) {
-        if ((*body)->type == GLM_JSON_OBJECT)
-            return true;
-        *answer = http_answer_invalid(x, NULL, NULL, "the body must be a JSON object");
-        return false;
-    }
-    char message[600];
-    snprintf(message, sizeof message, "the body is not JSON: %.500s", err.message);
-    *answer = http_answer_invalid(x, NULL, NULL, message);
-    return false;
+    buf_printf(out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids->n,
+               http_plan(x)->limits.window_tokens);
+    for (size_t i = 0; i < ids->n; i++)
+        buf_printf(out, "%s%d", i > 0 ? "," : "", ids->ids[i]);
+    buf_str(out, "],\"token_strs\":");
+    if (with_strings)
+        add_token_strings(x, ids, out);
+    else
+        buf_str(out, "null");
+    buf_char(out, '}');
 }
 
 enum MHD_Result http_tokenize(struct http_exchange *x)
 {
     struct glm_json *body;
     enum MHD_Result answer;
-    if (!parse_body(x, &body, &answer))
+    if (!http_parse_body(x, &body, &answer))
         return answer;
     struct glm_error err = {0};
-    struct buf text = {0};
+    struct http_field_error error = {0};
+    struct buf text = {0}, out = {0};
     struct glm_ids ids = {0};
-    enum glm_status status = tokenize_text(x, body, &text, &err);
+    enum glm_status status = tokenize_text(x, body, &text, &error);
     if (status == GLM_OK)
         status = glm_tokenizer_encode(x->tokenizer, buf_text(&text), text.len, true, &ids);
-    if (status != GLM_OK) {
-        answer = http_answer_invalid(x, NULL, NULL, err.message);
+    buf_release(&text);
+    if (status == GLM_EINVAL) {
+        answer = http_answer_invalid(x, error.field, error.code, error.message);
+    } else if (status != GLM_OK) {
+        glm_fail(&err, GLM_ENOMEM, "out of memory while tokenizing");
+        answer = http_answer_failure(x, &err);
     } else {
-        struct buf out = {0};
-        buf_printf(&out, "{\"count\":%zu,\"max_model_len\":%u,\"tokens\":[", ids.n,
-                   http_plan(x)->limits.window_tokens);
-        for (size_t i = 0; i < ids.n; i++)
-            buf_printf(&out, "%s%d", i > 0 ? "," : "", ids.ids[i]);
-        buf_str(&out, "],\"token_strs\":");
-        if (member_true(body, "return_token_strs", false))
-            add_token_strings(x, &ids, &out);
-        else
-            buf_str(&out, "null");
-        buf_char(&out, '}');
+        add_tokens(x, &ids, member_true(body, "return_token_strs", false), &out);
         answer = http_answer(x, 200, "application/json", &out);
     }
     glm_ids_release(&ids);
-    buf_release(&text);
     return answer;
 }
 
@@ -147,20 +143,20 @@ enum MHD_Result http_detokenize(struct http_exchange *x)
 {
     struct glm_json *body;
     enum MHD_Result answer;
-    if (!parse_body(x, &body, &answer))
+    if (!http_parse_body(x, &body, &answer))
         return answer;
     const struct glm_json *tokens = glm_json_get(body, "tokens");
     if (tokens == NULL || tokens->type != GLM_JSON_ARRAY)
         return http_answer_invalid(x, "tokens", NULL, "'tokens' must be an array of token ids");
     struct buf text = {0}, out = {0};
-    for (const struct glm_json *t = tokens->first; t != NULL; t = t->next) {
+    size_t i = 0;
+    for (const struct glm_json *t = tokens->first; t != NULL; t = t->next, i++) {
         char *end = NULL;
-        long id = t->type == GLM_JSON_NUMBER ? strtol(t->text, &end, 10) : -1;
-        if (end != t->text + t->len || id < 0 || id > INT32_MAX ||
+        const long id = t->type == GLM_JSON_NUMBER ? strtol(t->text, &end, 10) : -1;
+        if (id < 0 || id > INT32_MAX || end != t->text + t->len ||
             !glm_tokenizer_bytes(x->tokenizer, (int32_t)id, false, &text)) {
             char message[128];
-            snprintf(message, sizeof message, "'tokens' holds %.*s, which is no token id",
-                     (int)(t->len < 40 ? t->len : 40), t->text != NULL ? t->text : "another value");
+            snprintf(message, sizeof message, "entry %zu of 'tokens' is no token id", i);
             buf_release(&text);
             return http_answer_invalid(x, "tokens", NULL, message);
         }
@@ -168,6 +164,7 @@ enum MHD_Result http_detokenize(struct http_exchange *x)
     buf_str(&out, "{\"prompt\":");
     buf_json_string(&out, buf_text(&text), text.len);
     buf_char(&out, '}');
+    out.failed |= text.failed;
     buf_release(&text);
     return http_answer(x, 200, "application/json", &out);
 }
@@ -201,21 +198,50 @@ enum MHD_Result http_health(struct http_exchange *x)
     return http_answer(x, s.broken ? 503 : 200, "application/json", &out);
 }
 
+struct family {
+    const char *name, *type, *help;
+    double value;
+};
+
+/* Under our own prefix and, where tools know the name, under vLLM's with its label. */
+static void add_family(const struct family *f, const char *prefix, const char *label,
+                       struct buf *out)
+{
+    buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n%s%s%s %.17g\n", prefix, f->name, f->help,
+               prefix, f->name, f->type, prefix, f->name, label, f->value);
+}
+
+/* {model_name="…"} with the value escaped as Prometheus' text form wants. */
+static void model_label(const struct http_exchange *x, struct buf *out)
+{
+    buf_str(out, "{model_name=\"");
+    for (const char *c = http_launch(x)->served_name; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\')
+            buf_char(out, '\\');
+        buf_char(out, *c == '\n' ? ' ' : *c);
+    }
+    buf_str(out, "\"}");
+}
+
+/* Without a lane only `up` is known: what cannot be measured is left out, not shown as 0. */
 enum MHD_Result http_metrics(struct http_exchange *x)
 {
-    struct glm_scheduler_stats s = {0};
+    static const char type[] = "text/plain; version=0.0.4; charset=utf-8";
+    struct glm_scheduler_stats s = {.broken = true};
+    struct buf out = {0}, label = {0};
     if (x->scheduler != NULL)
         s = glm_scheduler_stats(x->scheduler);
-    const struct {
-        const char *name, *type, *help;
-        double value;
-    } families[] = {
-        {"up", "gauge", "1 while a lane is served", x->scheduler != NULL && !s.broken},
+    add_family(&(struct family){"up", "gauge", "1 while a lane is served", !s.broken}, "glmctl_",
+               "", &out);
+    if (x->scheduler == NULL)
+        return http_answer(x, 200, type, &out);
+    const double used = (double)(s.pool_tokens - s.pool_free_tokens);
+    const struct family families[] = {
         {"requests_running", "gauge", "requests that hold a stream", s.running},
         {"requests_waiting", "gauge", "requests in the queue", s.waiting},
         {"streams_max", "gauge", "streams of the lane", s.max_streams},
         {"requests_total", "counter", "requests taken", (double)s.requests_total},
-        {"requests_canceled_total", "counter", "requests whose client left",
+        {"client_disconnections_total", "counter", "requests whose client left",
          (double)s.canceled_total},
         {"requests_failed_total", "counter", "requests that ended with an error",
          (double)s.failed_total},
@@ -229,20 +255,19 @@ enum MHD_Result http_metrics(struct http_exchange *x)
         {"pool_tokens", "gauge", "token rows of the pool", (double)s.pool_tokens},
         {"pool_free_tokens", "gauge", "token rows that are free", (double)s.pool_free_tokens},
     };
-    struct buf out = {0};
+    const struct family known[] = {
+        {"num_requests_running", "gauge", "requests that hold a stream", s.running},
+        {"num_requests_waiting", "gauge", "requests in the queue", s.waiting},
+        {"kv_cache_usage_perc", "gauge", "share of the pool in use, 0 to 1",
+         s.pool_tokens > 0 ? used / (double)s.pool_tokens : 0},
+        {"prompt_tokens_total", "counter", "prompt tokens computed", (double)s.prompt_tokens_total},
+        {"generation_tokens_total", "counter", "reply tokens", (double)s.completion_tokens_total},
+    };
+    model_label(x, &label);
     for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
-        buf_printf(&out, "# HELP glmctl_%s %s\n# TYPE glmctl_%s %s\nglmctl_%s %.17g\n",
-                   families[i].name, families[i].help, families[i].name, families[i].type,
-                   families[i].name, families[i].value);
-    const double usage =
-        s.pool_tokens > 0 ? 1.0 - (double)s.pool_free_tokens / (double)s.pool_tokens : 0.0;
-    buf_printf(&out,
-               "# HELP vllm:num_requests_running requests that hold a stream\n"
-               "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running %u\n"
-               "# HELP vllm:num_requests_waiting requests in the queue\n"
-               "# TYPE vllm:num_requests_waiting gauge\nvllm:num_requests_waiting %u\n"
-               "# HELP vllm:kv_cache_usage_perc share of the pool in use, 0 to 1\n"
-               "# TYPE vllm:kv_cache_usage_perc gauge\nvllm:kv_cache_usage_perc %.6f\n",
-               s.running, s.waiting, usage);
-    return http_answer(x, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+        add_family(&families[i], "glmctl_", "", &out);
+    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+        add_family(&known[i], "vllm:", buf_text(&label), &out);
+    buf_release(&label);
+    return http_answer(x, 200, type, &out);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout of a host rank's memory. Owns offsets, sums and the mapping; what is put there belongs to
+/* Layout of a host rank's memory. Owns offsets and the mapping; sizes
+ * are codegen/memory.h's, what is put there belongs to
  * weights.c (weights), state.c (planes) and the kernels (buffers, scratch). */
 #include "runtime/memory.h"
 
@@ -10,47 +11,12 @@
 
 static uint64_t align_up(uint64_t bytes)
 {
-    return (bytes + GLM_ALIGN_BYTES - 1) / GLM_ALIGN_BYTES * GLM_ALIGN_BYTES;
+    return (bytes + GLM_PLAN_ALIGN - 1) / GLM_PLAN_ALIGN * GLM_PLAN_ALIGN;
 }
 
 uint64_t glm_weight_stride(const struct glm_plan_weight *w)
 {
     return align_up(w->bytes);
-}
-
-uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b)
-{
-    const char *dtype = strcmp(b->dtype, "act") == 0 ? p->act : b->dtype;
-    if (strcmp(dtype, "f32") == 0 || strcmp(dtype, "i32") == 0)
-        return 4;
-    return strcmp(dtype, "bf16") == 0 ? 2 : 0;
-}
-
-uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a)
-{
-    switch (b->per) {
-    case GLM_PER_ROW:
-        return a->n_rows;
-    case GLM_PER_OUT:
-        return a->n_outs;
-    case GLM_PER_ONCE:
-        break;
-    }
-    return 1;
-}
-
-int32_t glm_plan_arena_index(const struct glm_plan *p, const char *name)
-{
-    for (uint32_t i = 0; i < p->n_arenas; i++)
-        if (strcmp(p->arenas[i].name, name) == 0)
-            return (int32_t)i;
-    return -1;
-}
-
-bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program *g,
-                         uint32_t arena_i)
-{
-    return strcmp(g->arena, p->arenas[arena_i].name) == 0 || strncmp(g->name, "sample", 6) == 0;
 }
 
 enum glm_status glm_name_bind(const char *name, size_t len, uint32_t layer, char *out, size_t size,
@@ -75,8 +41,8 @@ static enum glm_status place(struct glm_memory *m, uint64_t bytes, uint64_t *off
                              struct glm_error *err)
 {
     uint64_t padded, end;
-    if (__builtin_add_overflow(bytes, (uint64_t)GLM_ALIGN_BYTES - 1, &padded) ||
-        __builtin_add_overflow(m->bytes, padded / GLM_ALIGN_BYTES * GLM_ALIGN_BYTES, &end) ||
+    if (__builtin_add_overflow(bytes, (uint64_t)GLM_PLAN_ALIGN - 1, &padded) ||
+        __builtin_add_overflow(m->bytes, padded / GLM_PLAN_ALIGN * GLM_PLAN_ALIGN, &end) ||
         end > (uint64_t)INT64_MAX)
         return glm_fail(err, GLM_EPLAN, "cannot lay out memory: its size overflows");
     *offset = m->bytes;
@@ -85,115 +51,26 @@ static enum glm_status place(struct glm_memory *m, uint64_t bytes, uint64_t *off
     return GLM_OK;
 }
 
-/* What a walk over the kernel steps of a program meets. */
-struct walk {
-    struct glm_memory *m;
-    const struct glm_manifest *manifests;
-    uint32_t n_manifests, n_threads, arena_i;
-    bool *used; /* [n_buffers] */
-    struct glm_error *err;
-};
-
-static enum glm_status use_name(struct walk *w, const char *value, uint32_t layer)
+/* used: room for the plan's buffers. */
+static enum glm_status lay_out_arena(struct glm_memory *m, uint32_t arena_i, bool *used,
+                                     struct glm_error *err)
 {
-    char name[256];
-    size_t len = strcspn(value, "+");
-    enum glm_status st = glm_name_bind(value, len, layer, name, sizeof name, w->err);
-    for (uint32_t i = 0; st == GLM_OK && i < w->m->plan->n_buffers; i++)
-        if (strcmp(w->m->plan->buffers[i].name, name) == 0)
-            w->used[i] = true;
-    return st;
-}
-
-static enum glm_status widen_scratch(struct walk *w, const struct glm_plan_step *s)
-{
-    const struct glm_plan *p = w->m->plan;
-    const struct glm_plan_arena *a = &p->arenas[w->arena_i];
-    const struct glm_plan_kernel *k = glm_plan_kernel(p, s->name);
-    const struct glm_manifest *m =
-        k ? glm_manifest_find(w->manifests, w->n_manifests, k->template_name) : NULL;
-    if (!m)
-        return glm_fail(w->err, GLM_EPLAN, "cannot link kernel '%s': %s", s->name,
-                        k ? "its template has no manifest" : "the plan has no such kernel");
-    struct glm_cost_context at = {.R = a->n_rows,
-                                  .O = a->n_outs,
-                                  .C = p->limits.window_tokens,
-                                  .S = p->limits.n_streams,
-                                  .T = w->n_threads};
-    for (uint32_t i = 0; i < p->n_weights; i++)
-        if (p->weights[i].n_members > at.U)
-            at.U = p->weights[i].n_members;
-    double bytes = 0;
-    enum glm_status st =
-        glm_expression_eval(m->scratch, k->params, k->n_params, &at, &bytes, w->err);
-    if (st != GLM_OK)
-        return st;
-    if (!(bytes >= 0 && bytes < 1e15))
-        return glm_fail(w->err, GLM_EPLAN, "cannot link kernel '%s': scratch of %g bytes", s->name,
-                        bytes);
-    if ((uint64_t)bytes > w->m->scratch_bytes)
-        w->m->scratch_bytes = (uint64_t)bytes;
-    return GLM_OK;
-}
-
-static enum glm_status walk_steps(struct walk *w, const struct glm_plan_step *steps, uint32_t n,
-                                  uint32_t layer, bool in_block)
-{
-    enum glm_status st = GLM_OK;
-    for (uint32_t i = 0; st == GLM_OK && i < n; i++) {
-        const struct glm_plan_step *s = &steps[i];
-        const struct glm_plan_block *b;
-        switch (s->kind) {
-        case GLM_STEP_KERNEL:
-            for (uint32_t k = 0; st == GLM_OK && k < s->n_args; k++)
-                st = use_name(w, s->args[k].value, layer);
-            if (st == GLM_OK)
-                st = widen_scratch(w, s);
-            break;
-        case GLM_STEP_SUM:
-        case GLM_STEP_GATHER:
-            st = use_name(w, s->from, layer);
-            if (st == GLM_OK)
-                st = use_name(w, s->to, layer);
-            break;
-        case GLM_STEP_BLOCK:
-            b = in_block ? NULL : glm_plan_block(w->m->plan, s->name);
-            if (!b)
-                return glm_fail(w->err, GLM_EPLAN, "cannot link block '%s': %s", s->name,
-                                in_block ? "blocks do not call blocks" : "there is no such block");
-            st = walk_steps(w, b->steps, b->n_steps, s->layer, true);
-            break;
-        case GLM_STEP_MARK:
-            break;
-        }
-    }
-    return st;
-}
-
-static enum glm_status lay_out_arena(struct walk *w)
-{
-    struct glm_memory *m = w->m;
     const struct glm_plan *p = m->plan;
-    enum glm_status st = GLM_OK;
-    for (uint32_t i = 0; i < p->n_buffers; i++)
-        w->used[i] = false;
-    for (uint32_t i = 0; st == GLM_OK && i < p->n_programs; i++)
-        if (glm_program_runs_in(p, &p->programs[i], w->arena_i))
-            st = walk_steps(w, p->programs[i].steps, p->programs[i].n_steps, 0, false);
+    enum glm_status st = glm_arena_buffers(p, arena_i, used, err);
     for (uint32_t i = 0; st == GLM_OK && i < p->n_buffers; i++) {
         const struct glm_plan_buffer *b = &p->buffers[i];
-        uint64_t *offset = &m->buffers[(uint64_t)w->arena_i * p->n_buffers + i];
+        uint64_t *offset = &m->buffers[(uint64_t)arena_i * p->n_buffers + i];
         *offset = GLM_NOWHERE;
-        if (!w->used[i])
+        if (!used[i])
             continue;
-        uint64_t bytes, rows = glm_buffer_rows(b, &p->arenas[w->arena_i]);
+        uint64_t bytes, rows = glm_buffer_rows(b, &p->arenas[arena_i]);
         if (glm_buffer_element_bytes(p, b) == 0)
-            return glm_fail(w->err, GLM_EPLAN, "cannot lay out buffer '%s': unknown dtype '%s'",
+            return glm_fail(err, GLM_EPLAN, "cannot lay out buffer '%s': unknown dtype '%s'",
                             b->name, b->dtype);
         if (__builtin_mul_overflow(rows * glm_buffer_element_bytes(p, b), b->n_cols, &bytes))
-            return glm_fail(w->err, GLM_EPLAN, "cannot lay out buffer '%s': its size overflows",
+            return glm_fail(err, GLM_EPLAN, "cannot lay out buffer '%s': its size overflows",
                             b->name);
-        st = place(m, bytes, offset, &m->buffer_bytes, w->err);
+        st = place(m, bytes, offset, &m->buffer_bytes, err);
     }
     return st;
 }
@@ -221,21 +98,14 @@ enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *
     }
     for (uint32_t i = 0; st == GLM_OK && i < states->n_planes; i++)
         st = place(m, states->planes[i].bytes, &m->planes[i], &m->state_bytes, err);
-    for (uint32_t a = 0; st == GLM_OK && a < plan->n_arenas; a++) {
-        struct walk w = {.m = m,
-                         .manifests = manifests,
-                         .n_manifests = n_manifests,
-                         .n_threads = n_threads,
-                         .arena_i = a,
-                         .used = used,
-                         .err = err};
-        st = lay_out_arena(&w);
-    }
-    if (st != GLM_OK)
-        return st;
-    uint64_t scratch = m->scratch_bytes;
-    m->scratch_bytes = 0;
-    return place(m, scratch, &m->scratch, &m->scratch_bytes, err);
+    for (uint32_t a = 0; st == GLM_OK && a < plan->n_arenas; a++)
+        st = lay_out_arena(m, a, used, err);
+    uint64_t scratch = 0;
+    if (st == GLM_OK)
+        st = glm_scratch_bytes(plan, manifests, n_manifests, n_threads, &scratch, err);
+    if (st == GLM_OK)
+        st = place(m, scratch, &m->scratch, &m->scratch_bytes, err);
+    return st;
 }
 
 static double mib(uint64_t bytes)
@@ -269,6 +139,8 @@ enum glm_status glm_memory_map(struct glm_memory *m, struct glm_states *states,
     if (base == MAP_FAILED)
         return glm_fail(err, GLM_ENOMEM, "cannot map %.1f MiB for rank %u: %s", mib(m->bytes),
                         m->plan->rank, strerror(errno));
+    /* Weights stream: fewer translations. Where there are no huge pages nothing is lost. */
+    madvise(base, bytes, MADV_HUGEPAGE);
     m->base = base;
     for (uint32_t i = 0; i < states->n_planes; i++)
         states->planes[i].base = m->base + m->planes[i];

@@ -7,10 +7,8 @@
 #ifndef GLM_RUNTIME_MEMORY_H
 #define GLM_RUNTIME_MEMORY_H
 
-#include "codegen/manifest.h"
+#include "codegen/memory.h"
 #include "runtime/state.h"
-
-enum { GLM_ALIGN_BYTES = 64 };
 
 struct glm_memory {
     const struct glm_plan *plan;
@@ -41,17 +39,6 @@ void glm_memory_release(struct glm_memory *m);
 
 /* One layer's weight, rounded up so that every layer starts aligned. */
 uint64_t glm_weight_stride(const struct glm_plan_weight *w);
-/* Bytes of one element of a buffer under the plan's act; 0 for an unknown dtype. */
-uint32_t glm_buffer_element_bytes(const struct glm_plan *p, const struct glm_plan_buffer *b);
-/* Rows of a buffer in an arena at most. */
-uint64_t glm_buffer_rows(const struct glm_plan_buffer *b, const struct glm_plan_arena *a);
-
-/* A program of the sample family draws from the logits of the program before it, so it runs in any
- * arena; every other program runs in its own. */
-bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program *g,
-                         uint32_t arena_i);
-int32_t glm_plan_arena_index(const struct glm_plan *p, const char *name);
-
 /* The literal name that `name` (without +COLUMN) means in a block bound to `layer`. */
 enum glm_status glm_name_bind(const char *name, size_t len, uint32_t layer, char *out, size_t size,
                               struct glm_error *err);

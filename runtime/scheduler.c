@@ -75,6 +75,13 @@ static void drop_reference(struct glm_request *r)
     free(r);
 }
 
+/* Under the lock, so that release can cut the reader off: its callback takes no lock of ours. */
+static void notify(struct glm_request *r)
+{
+    if (r->notify != NULL)
+        r->notify(r->context);
+}
+
 static void over(struct glm_scheduler *s, struct glm_request *r, enum glm_finish finish)
 {
     r->phase = PHASE_OVER;
@@ -85,12 +92,6 @@ static void over(struct glm_scheduler *s, struct glm_request *r, enum glm_finish
         s->stats.failed_total++;
 }
 
-/* Under the lock, so that release can cut the reader off: its callback takes no lock of ours. */
-static void notify(struct glm_request *r)
-{
-    if (r->notify != NULL)
-        r->notify(r->context);
-}
 
 static bool is_end_id(const struct glm_plan *plan, int32_t id)
 {
@@ -125,7 +126,8 @@ static void push_finishes(struct glm_scheduler *s)
     for (uint32_t i = 0; i < s->plan->limits.n_streams; i++) {
         struct glm_request *r = s->streams[i];
         if (r != NULL && (r->cancel_asked || r->stop_asked)) {
-            over(s, r, r->cancel_asked ? GLM_FINISH_CANCELED : GLM_FINISH_STOPPED);
+            over(s, r, r->stop_asked ? GLM_FINISH_STOPPED : GLM_FINISH_CANCELED);
+            notify(r);
             s->streams[i] = NULL;
             s->finish_due[i] = true;
             drop_reference(r);
@@ -296,6 +298,7 @@ static void break_down(struct glm_scheduler *s, const struct glm_error *error)
     pthread_mutex_lock(&s->lock);
     s->broken = *error;
     s->stats.broken = true;
+    s->step_began = 0;
     fail_all(s, error);
     pthread_mutex_unlock(&s->lock);
 }
@@ -312,7 +315,8 @@ static void *work(void *argument)
             build_list(s);
         }
         bool stopping = s->stopping;
-        double began = s->step_began = now_s();
+        const double began = now_s();
+        s->step_began = stopping ? 0 : began;
         pthread_mutex_unlock(&s->lock);
         if (stopping)
             break;
@@ -523,6 +527,7 @@ void glm_request_cancel(struct glm_request *r)
     if (r->phase == PHASE_QUEUED) {
         unqueue(s, r);
         over(s, r, GLM_FINISH_CANCELED);
+        notify(r);
         drop_reference(r);
     } else if (r->phase != PHASE_OVER) {
         r->cancel_asked = true;

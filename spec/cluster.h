@@ -135,6 +135,24 @@ enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, 
 enum glm_status glm_schema_explain(const char *field, struct buf *out, struct glm_error *err);
 /* The reference page of all fields (Markdown), generated into docs/spec.md. */
 void glm_schema_reference(struct buf *out);
+/* One row of the field table, for whoever prints it in another form. */
+struct glm_field_doc {
+    const char *path; /* "lanes[].window" */
+    const char *help;
+    const char *const *words; /* allowed words, NULL-terminated; NULL: any */
+    char value[256];          /* "integer, 64 to 1073741824 tokens, a multiple of 64" */
+    char fallback[160];       /* the default; "" when there is none */
+    bool required;
+};
+/* false past the last field. */
+bool glm_schema_field(size_t i, struct glm_field_doc *out);
+
+/* Name and lanes of a spec, as far as they can be read of text that may be otherwise wrong, without
+ * opening its checkpoint: enough to find what runs of it. Only `name`, `spec_path` and the lanes'
+ * `name`, `is_default`, `n_ranks` and `at` are set. Errors: as glm_cluster_parse. */
+enum glm_status glm_cluster_outline(const char *path, const char *text, size_t len,
+                                    struct arena *arena, struct diag_list *diags,
+                                    struct glm_cluster **out);
 
 const char *glm_device_text(enum glm_device d);
 const char *glm_transport_text(enum glm_transport t);

@@ -4,6 +4,7 @@
  * and topology are topology.c's, the checkpoint's folder hub.c's. */
 #include "spec/resolve.h"
 #include "spec/schema.h"
+#include "spec/base/nearest.h"
 
 #include <openssl/evp.h>
 

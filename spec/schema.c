@@ -4,6 +4,8 @@
  * Rules between fields (known nodes, cables, splits, formats and devices) are resolve.c's. */
 #include "spec/schema.h"
 
+#include "spec/base/nearest.h"
+
 #include <ctype.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -168,58 +170,6 @@ static const struct field fields[] = {
 };
 /* clang-format on */
 enum { N_FIELDS = sizeof fields / sizeof fields[0] };
-
-/* ---- names that are close ---- */
-
-uint32_t edit_distance(const char *a, const char *b)
-{
-    enum { LONGEST = 64 };
-    size_t n = strlen(a);
-    size_t m = strlen(b);
-    uint32_t rows[3][LONGEST];
-    if (n >= LONGEST || m >= LONGEST)
-        return LONGEST;
-    uint32_t *two_before = rows[0];
-    uint32_t *before = rows[1];
-    uint32_t *now = rows[2];
-    for (uint32_t j = 0; j <= m; j++)
-        before[j] = j;
-    for (uint32_t i = 1; i <= n; i++) {
-        now[0] = i;
-        for (uint32_t j = 1; j <= m; j++) {
-            uint32_t best = before[j - 1] +
-                            (tolower((unsigned char)a[i - 1]) != tolower((unsigned char)b[j - 1]));
-            if (before[j] + 1 < best)
-                best = before[j] + 1;
-            if (now[j - 1] + 1 < best)
-                best = now[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-                two_before[j - 2] + 1 < best)
-                best = two_before[j - 2] + 1;
-            now[j] = best;
-        }
-        uint32_t *oldest = two_before;
-        two_before = before;
-        before = now;
-        now = oldest;
-    }
-    return before[m];
-}
-
-const char *nearest_name(const char *wanted, const char *const *names, size_t n)
-{
-    const char *nearest = NULL;
-    uint32_t best = UINT32_MAX;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t distance = edit_distance(wanted, names[i]);
-        if (distance < best) {
-            best = distance;
-            nearest = names[i];
-        }
-    }
-    size_t len = strlen(wanted);
-    return best <= (len < 4 ? 1 : len < 8 ? 2 : len / 3) ? nearest : NULL;
-}
 
 /* ---- the tree against the table ---- */
 
@@ -733,6 +683,23 @@ static const char *default_text(const struct field *f, char *text, size_t size)
     snprintf(text, size, "%s", f->fallback + 1);
     text[strlen(text) - 1] = '\0';
     return text;
+}
+
+bool glm_schema_field(size_t i, struct glm_field_doc *out)
+{
+    struct buf value = {0};
+    char text[160];
+    if (i >= N_FIELDS)
+        return false;
+    const struct field *f = &fields[i];
+    *out = (struct glm_field_doc){
+        .path = f->path, .help = f->help, .words = f->words, .required = f->required};
+    describe(f, &value);
+    snprintf(out->value, sizeof out->value, "%s", buf_text(&value));
+    if (f->fallback != NULL)
+        snprintf(out->fallback, sizeof out->fallback, "%s", default_text(f, text, sizeof text));
+    buf_release(&value);
+    return true;
 }
 
 /* Paths are compared without brackets, so that "lanes.window" is found too. */

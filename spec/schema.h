@@ -13,9 +13,4 @@
 enum glm_status schema_apply(struct yaml_node *root, struct arena *arena, struct diag_list *diags,
                              struct glm_cluster *c);
 
-/* Edit distance with neighbours swapped counted as one; names longer than 63 compare as unequal. */
-uint32_t edit_distance(const char *a, const char *b);
-/* The name closest to `wanted`, or NULL when none is close enough to be meant. */
-const char *nearest_name(const char *wanted, const char *const *names, size_t n);
-
 #endif

@@ -22,11 +22,12 @@ static float *inputs(struct test_random *random, size_t n, float scale, const ch
     return p;
 }
 
-void dsa_world_init(struct dsa_world *w, size_t n_tokens, size_t topk, const char *kv,
-                    const char *act)
+void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
+                    size_t topk, const char *kv, const char *act)
 {
-    struct test_random random = { 5 + n_tokens + topk };
-    *w = (struct dsa_world){ .n_tokens = n_tokens, .topk = topk, .act = act, .kv = kv };
+    static const struct test_build usual = {0};
+    struct test_random random = {5 + n_tokens + topk};
+    *w = (struct dsa_world){.n_tokens = n_tokens, .topk = topk, .act = act, .kv = kv};
     w->max_pools = n_tokens / DSA_POOL + 3;
     w->q_norm = test_normals(&random, DSA_Q, 0.2f, 1);
     w->kv_norm = test_normals(&random, DSA_C, 0.2f, 1);
@@ -51,20 +52,20 @@ void dsa_world_init(struct dsa_world *w, size_t n_tokens, size_t topk, const cha
              "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
              "NORM_EPS=1e-5 K_EPS=1e-6",
              DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
-    w->prepare = test_kernel("dsa_prepare", params, act);
+    w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
     snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%zu KV=%s W_STRIDE=%d",
              DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, w->max_pools, kv, N_IN + GAP);
-    w->select = test_kernel("dsa_select", params, act);
+    w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
     snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
              DSA_C, DSA_POOL, topk, kv);
-    w->attend = test_kernel("mla_attend", params, act);
+    w->attend = test_kernel_with(build ? build : &usual, "mla_attend", params, act);
 }
 
 void dsa_world_release(struct dsa_world *w)
 {
-    float *const owned[] = { w->q_norm, w->kv_norm, w->k_norm, w->k_bias, w->ape };
-    void *const bits[] = { w->q_norm_bits, w->kv_norm_bits, w->k_norm_bits, w->k_bias_bits,
-                           w->ape_bits };
+    float *const owned[] = {w->q_norm, w->kv_norm, w->k_norm, w->k_bias, w->ape};
+    void *const bits[] = {w->q_norm_bits, w->kv_norm_bits, w->k_norm_bits, w->k_bias_bits,
+                          w->ape_bits};
     for (size_t i = 0; i < 5; i++) {
         free(owned[i]);
         test_release(bits[i]);
@@ -81,13 +82,14 @@ void dsa_world_release(struct dsa_world *w)
 
 size_t dsa_row_bytes(const struct dsa_world *w, size_t width)
 {
-    return strcmp(w->kv, "fp32") == 0 ? 4 * width : strcmp(w->kv, "bf16") == 0 ? 2 * width
-                                                                              : width + 16;
+    return strcmp(w->kv, "fp32") == 0   ? 4 * width
+           : strcmp(w->kv, "bf16") == 0 ? 2 * width
+                                        : width + 16;
 }
 
 void dsa_run_init(struct dsa_run *r, const struct dsa_world *w)
 {
-    *r = (struct dsa_run){ .world = w };
+    *r = (struct dsa_run){.world = w};
     size_t slots = DSA_STREAMS + 1, tokens = test_extents(slots) * GLM_EXTENT_ROWS;
     r->latent = test_alloc(tokens * dsa_row_bytes(w, DSA_C));
     r->pooled = test_alloc(tokens / DSA_POOL * dsa_row_bytes(w, DSA_D));
@@ -168,26 +170,26 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
     fill(r, round, stream_of, ig, DSA_D + GAP, 0, w->ig, DSA_D);
     fill(r, round, stream_of, iq, n_iq, 0, w->iq, n_iq);
     fill(r, round, stream_of, q, n_q, 0, w->q, n_q);
-    void *prepare[] = { in,
-                        offset(r, in, DSA_Q + DSA_C),
-                        ig,
-                        w->q_norm_bits,
-                        w->kv_norm_bits,
-                        w->k_norm_bits,
-                        w->k_bias_bits,
-                        w->ape_bits,
-                        r->latent,
-                        r->keys,
-                        r->pooled,
-                        ikn,
-                        qr };
-    void *select[] = { iq, offset(r, in, DSA_Q + DSA_C + DSA_D), r->pooled, sel };
-    void *attend[] = { q, r->latent, sel, out };
+    void *prepare[] = {in,
+                       offset(r, in, DSA_Q + DSA_C),
+                       ig,
+                       w->q_norm_bits,
+                       w->kv_norm_bits,
+                       w->k_norm_bits,
+                       w->k_bias_bits,
+                       w->ape_bits,
+                       r->latent,
+                       r->keys,
+                       r->pooled,
+                       ikn,
+                       qr};
+    void *select[] = {iq, offset(r, in, DSA_Q + DSA_C + DSA_D), r->pooled, sel};
+    void *attend[] = {q, r->latent, sel, out};
     test_kernel_run(w->prepare, &round->round, prepare, threads);
     test_kernel_run(w->select, &round->round, select, threads);
     test_kernel_run(w->attend, &round->round, attend, threads);
     keep(r, round, stream_of, qr, out, sel);
-    void *const owned[] = { in, ig, iq, q, ikn, qr, out, sel };
+    void *const owned[] = {in, ig, iq, q, ikn, qr, out, sel};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
         test_release(owned[i]);
 }
@@ -199,7 +201,7 @@ void dsa_round(struct dsa_run *r, const int32_t *n_rows, const int32_t *n_commit
     size_t n = 0, stream_of[DSA_STREAMS];
     for (size_t i = 0; i < DSA_STREAMS; i++)
         if (n_rows[i] > 0) {
-            s[n] = (struct test_stream){ slot_of(i), 0, r->n_context[i], n_rows[i], n_commit[i] };
+            s[n] = (struct test_stream){slot_of(i), 0, r->n_context[i], n_rows[i], n_commit[i]};
             stream_of[n++] = i;
         }
     struct test_round *round = test_streams(s, n, n_padding);

@@ -39,8 +39,9 @@ struct dsa_run {
     int32_t *sel[DSA_STREAMS];                /* [n_tokens][1 + topk] */
 };
 
-void dsa_world_init(struct dsa_world *w, size_t n_tokens, size_t topk, const char *kv,
-                    const char *act);
+/* build: NULL is the default one. */
+void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
+                    size_t topk, const char *kv, const char *act);
 void dsa_world_release(struct dsa_world *w);
 void dsa_run_init(struct dsa_run *r, const struct dsa_world *w);
 void dsa_run_release(struct dsa_run *r);

@@ -20,19 +20,21 @@ static size_t proj_width(const struct kda_world *w)
     return 3 * w->h * w->d;
 }
 
-static float *inputs(struct test_random *random, size_t n, float scale, float shift, const char *act)
+static float *inputs(struct test_random *random, size_t n, float scale, float shift,
+                     const char *act)
 {
     float *p = test_normals(random, n, scale, shift);
     test_release(test_acts(p, n, act));
     return p;
 }
 
-void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, float decay,
-                    const char *act)
+void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
+                    size_t n_tokens, float decay, const char *act)
 {
-    struct test_random random = { 77 + h + d };
+    static const struct test_build usual = {0};
+    struct test_random random = {77 + h + d};
     size_t hd = h * d;
-    *w = (struct kda_world){ .h = h, .d = d, .n_tokens = n_tokens, .act = act };
+    *w = (struct kda_world){.h = h, .d = d, .n_tokens = n_tokens, .act = act};
     w->conv_w = test_normals(&random, 3 * hd * KDA_TAPS, 0.5f, 0.1f);
     w->a_log = test_normals(&random, h, 0.4f, 0.2f);
     w->dt_bias = test_normals(&random, hd, 0.5f, 0);
@@ -45,9 +47,8 @@ void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, fl
         w->f[i] = inputs(&random, n_tokens * hd, 1.5f, decay, act);
         w->g[i] = inputs(&random, n_tokens * hd, 1, 0, act);
     }
-    w->weights = (struct reference_kda){ h,         d,         KDA_TAPS,   -5,         1e-5,
-                                         !strcmp(act, "bf16"), w->conv_w,  w->a_log,   w->dt_bias,
-                                         w->o_norm };
+    w->weights = (struct reference_kda){
+        h, d, KDA_TAPS, -5, 1e-5, !strcmp(act, "bf16"), w->conv_w, w->a_log, w->dt_bias, w->o_norm};
     w->out_bytes = hd * test_act_bytes(act);
     char shared[256], params[320];
     snprintf(shared, sizeof shared,
@@ -55,10 +56,10 @@ void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, fl
              "NORM_EPS=1e-5 VERIFY=%d",
              h, d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, h + GAP, KDA_VERIFY);
     snprintf(params, sizeof params, "%s REPLAY=1", shared);
-    w->decode = test_kernel("kda_decode", params, act);
-    w->prefill = test_kernel("kda_prefill", shared, act);
+    w->decode = test_kernel_with(build ? build : &usual, "kda_decode", params, act);
+    w->prefill = test_kernel_with(build ? build : &usual, "kda_prefill", shared, act);
     snprintf(params, sizeof params, "H=%zu D=%zu VERIFY=%d", h, d, KDA_VERIFY);
-    w->replay = test_kernel("kda_replay", params, act);
+    w->replay = test_kernel_with(build ? build : &usual, "kda_replay", params, act);
 }
 
 void kda_world_release(struct kda_world *w)
@@ -79,7 +80,7 @@ void kda_world_release(struct kda_world *w)
 
 void kda_run_init(struct kda_run *r, const struct kda_world *w)
 {
-    *r = (struct kda_run){ .world = w };
+    *r = (struct kda_run){.world = w};
     size_t slots = KDA_STREAMS + 1;
     r->conv = test_alloc(slots * KDA_RING * proj_width(w) * test_act_bytes(w->act));
     r->s = test_alloc(slots * 2 * w->h * w->d * w->d * sizeof(float));
@@ -124,16 +125,16 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
     void *f = gather(r, round, w->f, hd, stream_of), *g = gather(r, round, w->g, hd, stream_of);
     void *replay = test_alloc(n * w->h * (3 * w->d + 1) * sizeof(float));
     void *out = test_alloc(n * w->out_bytes);
-    void *weights[] = { w->conv_w_bits, w->a_log, w->dt_bias, w->o_norm_bits };
-    void *decode[] = { proj,       b,          f,       g,    weights[0], weights[1],
-                       weights[2], weights[3], r->conv, r->s, replay,     out };
-    void *chunk[] = { proj,       b,          f,       g,    weights[0], weights[1],
-                      weights[2], weights[3], r->conv, r->s, out };
+    void *weights[] = {w->conv_w_bits, w->a_log, w->dt_bias, w->o_norm_bits};
+    void *decode[] = {proj,       b,          f,       g,    weights[0], weights[1],
+                      weights[2], weights[3], r->conv, r->s, replay,     out};
+    void *chunk[] = {proj,       b,          f,       g,    weights[0], weights[1],
+                     weights[2], weights[3], r->conv, r->s, out};
     if (prefill) {
         test_kernel_run(w->prefill, &round->round, chunk, threads);
     } else {
         test_kernel_run(w->decode, &round->round, decode, threads);
-        void *commit[] = { r->s, replay };
+        void *commit[] = {r->s, replay};
         test_kernel_run(w->replay, &round->round, commit, threads);
     }
     for (size_t i = 0; i < n; i++)
@@ -159,8 +160,8 @@ void kda_decode(struct kda_run *r, const int32_t *n_rows, const int32_t *n_commi
     size_t n = 0, stream_of[KDA_STREAMS];
     for (size_t i = 0; i < KDA_STREAMS; i++)
         if (n_rows[i] > 0) {
-            s[n] = (struct test_stream){ slot_of(i), r->version[i], r->n_context[i], n_rows[i],
-                                         n_commit[i] };
+            s[n] = (struct test_stream){slot_of(i), r->version[i], r->n_context[i], n_rows[i],
+                                        n_commit[i]};
             stream_of[n++] = i;
         }
     struct test_round *round = test_streams(s, n, n_padding);
@@ -175,7 +176,7 @@ void kda_decode(struct kda_run *r, const int32_t *n_rows, const int32_t *n_commi
 
 void kda_prefill(struct kda_run *r, size_t stream, int32_t n, uint32_t threads)
 {
-    struct test_stream s = { slot_of(stream), r->version[stream], r->n_context[stream], n, n };
+    struct test_stream s = {slot_of(stream), r->version[stream], r->n_context[stream], n, n};
     struct test_round *round = test_streams(&s, 1, 0);
     run_rows(r, round, &stream, true, threads);
     r->n_context[stream] += n;

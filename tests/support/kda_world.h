@@ -29,9 +29,9 @@ struct kda_run {
     void *out[KDA_STREAMS]; /* [n_tokens][h·d] act, as rounds computed them */
 };
 
-/* decay: mean of the decay gate's input; large: fast decay. Kernels are built on first use. */
-void kda_world_init(struct kda_world *w, size_t h, size_t d, size_t n_tokens, float decay,
-                    const char *act);
+/* decay: mean of the decay gate's input; large: fast decay. build: NULL is the default one. */
+void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
+                    size_t n_tokens, float decay, const char *act);
 void kda_world_release(struct kda_world *w);
 void kda_run_init(struct kda_run *r, const struct kda_world *w);
 void kda_run_release(struct kda_run *r);
@@ -47,7 +47,8 @@ const float *kda_state(const struct kda_run *r, size_t stream);
 const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t position);
 /* State and ring rows that matter of two runs, and their outputs below n_context, are the same. */
 void kda_same(const struct kda_run *a, const struct kda_run *b, size_t stream, const char *what);
-/* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle. */
+/* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle.
+ */
 double kda_out_distance(const struct kda_run *r, size_t stream);
 double kda_state_distance(const struct kda_run *r, size_t stream);
 

@@ -147,7 +147,7 @@ static void compile(const struct test_build *build, const char *text, const char
     if (!f || fputs(text, f) < 0 || fclose(f) != 0)
         broken("cannot write '%s': %s", c, strerror(errno));
 #if defined(__SANITIZE_ADDRESS__)
-    const char *sanitize = "-fsanitize=address,undefined -g";
+    const char *sanitize = "-O2 -fsanitize=address,undefined -g";
 #else
     const char *sanitize = "";
 #endif

@@ -22,6 +22,14 @@
 
 #include <cmocka.h>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#elif __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+
 enum { ARENA_BYTES = 512 << 20, LINK_BYTES = 4 << 20 };
 
 struct rank {
@@ -134,17 +142,19 @@ void pico_environment(void)
     assert_non_null(getcwd(cwd, sizeof cwd));
     snprintf(path, sizeof path, "%s/build/cache", cwd);
     setenv("GLM_CACHE_DIR", path, 0);
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#elif __has_feature(thread_sanitizer)
-#define __SANITIZE_THREAD__ 1
-#endif
-#endif
 #if defined(__SANITIZE_ADDRESS__)
     setenv("GLM_HOST_CFLAGS", "-fsanitize=address,undefined", 0);
 #elif defined(__SANITIZE_THREAD__)
     setenv("GLM_HOST_CFLAGS", "-fsanitize=thread", 0);
+#endif
+}
+
+bool pico_slow(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
 #endif
 }
 

@@ -26,6 +26,9 @@ struct pico;
 /* The kernel cache's folder, unless $GLM_CACHE_DIR names one, and this build's sanitizers for
  * kernels. */
 void pico_environment(void);
+/* Is this a sanitizer's build? Kernels run many times slower there, so tests take a part of their
+ * cases; which, they print. */
+bool pico_slow(void);
 struct pico *pico_open(const struct pico_options *options);
 void pico_close(struct pico *p);
 struct glm_engine *pico_engine(const struct pico *p, uint32_t rank);

@@ -193,8 +193,8 @@ void reference_kda(const struct reference_kda *p, size_t n, const float *proj, c
                 q[i] = convolved(p, proj, t, c);
                 k[i] = convolved(p, proj, t, hd + c);
                 v[i] = convolved(p, proj, t, 2 * hd + c);
-                double rate = exp((double)p->a_log[h]) *
-                              ((double)f[t * hd + c] + (double)p->dt_bias[c]);
+                double rate =
+                    exp((double)p->a_log[h]) * ((double)f[t * hd + c] + (double)p->dt_bias[c]);
                 decay[i] = exp(p->lower * sigmoid(rate));
             }
             unit_length(q, d, 1 / sqrt((double)d));
@@ -208,10 +208,9 @@ void reference_kda(const struct reference_kda *p, size_t n, const float *proj, c
             }
             double scale = 1 / sqrt(squares / (double)d + p->norm_eps);
             for (size_t i = 0; i < d; i++)
-                out[t * hd + h * d + i] =
-                    reference_store((double)p->o_norm[i] * o[i] * scale *
-                                        sigmoid((double)g[t * hd + h * d + i]),
-                                    p->bf16);
+                out[t * hd + h * d + i] = reference_store(
+                    (double)p->o_norm[i] * o[i] * scale * sigmoid((double)g[t * hd + h * d + i]),
+                    p->bf16);
         }
     free(q);
 }
@@ -227,13 +226,12 @@ void reference_layer_norm(double *y, const double *x, const float *w, const floa
     for (size_t i = 0; i < n; i++)
         variance += (x[i] - mean) * (x[i] - mean) / (double)n;
     for (size_t i = 0; i < n; i++)
-        y[i] = reference_store((x[i] - mean) / sqrt(variance + eps) * (double)w[i] +
-                                   (double)bias[i],
-                               bf16);
+        y[i] = reference_store(
+            (x[i] - mean) / sqrt(variance + eps) * (double)w[i] + (double)bias[i], bf16);
 }
 
-void reference_pool_key(double *y, const double *ik, const double *ig, const float *ape, size_t pool,
-                        size_t d, bool bf16)
+void reference_pool_key(double *y, const double *ik, const double *ig, const float *ape,
+                        size_t pool, size_t d, bool bf16)
 {
     for (size_t c = 0; c < d; c++) {
         double most = -INFINITY, sum = 0;
@@ -376,7 +374,7 @@ int32_t reference_draw(const struct glm_draw *draw, const float *logits, int32_t
         for (int32_t e = 0; e < n_ends; e++)
             masked |= (draw->flags & GLM_DRAW_NO_END) != 0 && ends[e] == id;
         if (!masked)
-            c[n++] = (struct choice){ logits[id], id };
+            c[n++] = (struct choice){logits[id], id};
     }
     qsort(c, (size_t)n, sizeof *c, in_order);
     if (draw->temperature <= 0) {

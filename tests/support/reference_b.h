@@ -16,7 +16,8 @@
 double reference_store(double x, bool bf16);
 
 /* y[n] = w · store(x · (mean x² + eps)^(-1/2)), stored. */
-void reference_rms_norm(double *y, const double *x, const float *w, size_t n, double eps, bool bf16);
+void reference_rms_norm(double *y, const double *x, const float *w, size_t n, double eps,
+                        bool bf16);
 
 /* ---- Hyper-connections ---- */
 
@@ -27,7 +28,8 @@ struct reference_hc {
     bool bf16;
 };
 /* x[s][d] := post[s] y + Σ_j comb[j][s] x[j]; mix = post[s], comb[s][s]. */
-void reference_hc_write(const struct reference_hc *p, double *x, const double *y, const double *mix);
+void reference_hc_write(const struct reference_hc *p, double *x, const double *y,
+                        const double *mix);
 /* comb of a matrix c[s][s] in place: softmax of rows, then the Sinkhorn passes. */
 void reference_sinkhorn(double *c, size_t s, int iterations, double eps);
 /* Streams x[s][d] → mix[s + s·s] and the normed input out[d]. */
@@ -57,8 +59,8 @@ void reference_kda(const struct reference_kda *p, size_t n, const float *proj, c
 void reference_layer_norm(double *y, const double *x, const float *w, const float *bias, size_t n,
                           double eps, bool bf16);
 /* Key of one pool: `pool` members' keys ik[pool][d] and gates ig[pool][d]. */
-void reference_pool_key(double *y, const double *ik, const double *ig, const float *ape, size_t pool,
-                        size_t d, bool bf16);
+void reference_pool_key(double *y, const double *ik, const double *ig, const float *ape,
+                        size_t pool, size_t d, bool bf16);
 /* Scores of n pools: iq[h][d], w[h], keys[n][d]. */
 void reference_scores(double *scores, const float *iq, const float *w, const float *keys, size_t n,
                       size_t h, size_t d);

@@ -52,7 +52,7 @@ struct test_round *test_streams(const struct test_stream *s, size_t n, size_t n_
         for (int32_t j = 0; j < TEST_STREAM_EXTENTS; j++)
             r->extents[first + j] = test_extent(s[i].slot, j);
         for (int32_t j = 0; j < s[i].n_rows; j++, row++) {
-            r->rows[row] = (struct glm_row){ (int32_t)i, s[i].n_context + j, 0, -1, j, row };
+            r->rows[row] = (struct glm_row){(int32_t)i, s[i].n_context + j, 0, -1, j, row};
             r->out_rows[row] = row;
         }
     }
@@ -66,7 +66,7 @@ struct test_round *test_streams(const struct test_stream *s, size_t n, size_t n_
         .out_rows = r->out_rows,
     };
     for (; row < (int32_t)n_rows; row++)
-        r->rows[row] = (struct glm_row){ -1, 0, 0, -1, 0, -1 };
+        r->rows[row] = (struct glm_row){-1, 0, 0, -1, 0, -1};
     return r;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Building kernels through the on-disk cache: what is built once, what is answered from disk, what
  * is built again and what is refused. */
+#include "codegen/cache.h"
 #include "codegen/kernels.h"
 
 #include "tests/support/folder.h"
@@ -9,6 +10,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,9 +24,10 @@ struct fixture {
     struct glm_error err;
     struct glm_kernel_build *builds;
     uint32_t n_progress, last_done, last_total;
+    bool cancel;
 };
 
-static void count_progress(void *context, uint32_t done, uint32_t total, const char *name)
+static bool count_progress(void *context, uint32_t done, uint32_t total, const char *name)
 {
     struct fixture *f = context;
     assert_non_null(name);
@@ -32,6 +35,7 @@ static void count_progress(void *context, uint32_t done, uint32_t total, const c
     f->last_done = done;
     f->last_total = total;
     f->n_progress++;
+    return !f->cancel;
 }
 
 static enum glm_status build(struct fixture *f)
@@ -98,6 +102,27 @@ static void equal_kernels_are_built_once_and_run(void **state)
     assert_true(f->builds[0].compiled);
     assert_true(run_built(f->builds[0].path) == 15.0f);
     assert_true(run_built(f->builds[1].path) == 5.0f);
+}
+
+static void a_cancelled_build_keeps_what_is_done_and_leaves_no_stage(void **state)
+{
+    struct fixture *f = *state;
+    struct arena none;
+    const char *cache;
+    arena_init(&none, 1024 * 1024);
+    f->cancel = true;
+    assert_int_equal(build(f), GLM_ECANCELED);
+    assert_int_equal(f->n_progress, 1);
+    assert_int_equal(glm_cache_open(&none, &cache, &f->err), GLM_OK);
+    DIR *dir = opendir(cache);
+    assert_non_null(dir);
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir))
+        assert_int_not_equal(strncmp(e->d_name, ".stage.", 7), 0);
+    closedir(dir);
+    f->cancel = false;
+    assert_int_equal(build(f), GLM_OK);
+    assert_true(f->n_progress <= 1);
+    arena_release(&none);
 }
 
 static void a_warm_start_compiles_nothing(void **state)
@@ -315,6 +340,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(equal_kernels_are_built_once_and_run),
+        CASE(a_cancelled_build_keeps_what_is_done_and_leaves_no_stage),
         CASE(a_warm_start_compiles_nothing),
         CASE(entry_holds_all_it_was_built_from_and_no_other_may_write_it),
         CASE(a_tampered_object_is_built_again),

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const acts[] = { "f32", "bf16" };
-static const char *const forms[] = { "fp32", "bf16", "fp8" };
+static const char *const acts[] = {"f32", "bf16"};
+static const char *const forms[] = {"fp32", "bf16", "fp8"};
 
 static double *row_of(const float *from, size_t row, size_t width)
 {
@@ -68,13 +68,13 @@ static void check_pool(const struct dsa_run *r, size_t s, int32_t pool)
 static void caches_hold_what_the_equations_say(void **state)
 {
     (void)state;
-    static const int32_t rounds[][DSA_STREAMS] = { { 1, 3 }, { 1, 1 }, { 1, 7 }, { 5, 0 },
-                                                   { 2, 16 }, { 9, 1 }, { 64, 5 } };
+    static const int32_t rounds[][DSA_STREAMS] = {{1, 3},  {1, 1}, {1, 7}, {5, 0},
+                                                  {2, 16}, {9, 1}, {64, 5}};
     for (int a = 0; a < 2; a++)
         for (int f = 0; f < 3; f++) {
             struct dsa_world w;
             struct dsa_run r;
-            dsa_world_init(&w, 100, 8, forms[f], acts[a]);
+            dsa_world_init(&w, NULL, 100, 8, forms[f], acts[a]);
             dsa_run_init(&r, &w);
             for (size_t i = 0; i < sizeof rounds / sizeof *rounds; i++)
                 dsa_round(&r, rounds[i], rounds[i], i % 2, 1 + (uint32_t)i % 3);
@@ -130,16 +130,16 @@ static void check_selection(const struct dsa_run *r, size_t s, int32_t t, int *n
 static void selects_the_best_complete_pools(void **state)
 {
     (void)state;
-    static const size_t topks[] = { 1, 3, 8 };
+    static const size_t topks[] = {1, 3, 8};
     int n_near = 0, n_rows = 0;
     for (int a = 0; a < 2; a++)
         for (int f = 0; f < 3; f++)
             for (size_t k = 0; k < 3; k++) {
                 struct dsa_world w;
                 struct dsa_run r;
-                dsa_world_init(&w, 160, topks[k], forms[f], acts[a]);
+                dsa_world_init(&w, NULL, 160, topks[k], forms[f], acts[a]);
                 dsa_run_init(&r, &w);
-                const int32_t chunk[] = { 64, 0 }, one[] = { 1, 2 };
+                const int32_t chunk[] = {64, 0}, one[] = {1, 2};
                 dsa_round(&r, chunk, chunk, 0, 2);
                 for (int i = 0; i < 60; i++)
                     dsa_round(&r, one, one, 1, 1 + (uint32_t)i % 4);
@@ -158,11 +158,11 @@ static void a_pool_is_seen_from_its_last_token_on(void **state)
     (void)state;
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 40, 4, "fp32", "f32");
+    dsa_world_init(&w, NULL, 40, 4, "fp32", "f32");
     dsa_run_init(&r, &w);
-    const int32_t all[] = { 40, 0 };
+    const int32_t all[] = {40, 0};
     dsa_round(&r, all, all, 0, 1);
-    static const int32_t counts[] = { 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4 };
+    static const int32_t counts[] = {0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4};
     for (size_t t = 0; t < sizeof counts / sizeof *counts; t++)
         assert_int_equal(r.sel[0][t * 5], counts[t]);
     for (int32_t i = 0; i < 4; i++) /* t = 18: all four fit, in order */
@@ -176,13 +176,13 @@ static void equal_scores_go_to_the_lower_pool(void **state)
     (void)state;
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 64, 3, "fp32", "f32");
+    dsa_world_init(&w, NULL, 64, 3, "fp32", "f32");
     for (size_t i = 4; i < 64; i++) { /* every pool holds the same keys and gates */
         memcpy(w.ik[0] + i * DSA_D, w.ik[0] + i % 4 * DSA_D, DSA_D * sizeof(float));
         memcpy(w.ig[0] + i * DSA_D, w.ig[0] + i % 4 * DSA_D, DSA_D * sizeof(float));
     }
     dsa_run_init(&r, &w);
-    const int32_t all[] = { 64, 0 };
+    const int32_t all[] = {64, 0};
     dsa_round(&r, all, all, 0, 1);
     for (size_t t = 15; t < 64; t++)
         for (int32_t i = 0; i < 3; i++)
@@ -197,17 +197,17 @@ static void a_row_keeps_its_bits_over_rounds_threads_and_chunks(void **state)
     for (int f = 0; f < 3; f++) {
         struct dsa_world w;
         struct dsa_run whole;
-        dsa_world_init(&w, 300, 20, forms[f], acts[f % 2]);
+        dsa_world_init(&w, NULL, 300, 20, forms[f], acts[f % 2]);
         dsa_run_init(&whole, &w);
-        const int32_t all[] = { 277, 0 };
+        const int32_t all[] = {277, 0};
         dsa_round(&whole, all, all, 0, 1);
-        static const int32_t patterns[][4] = { { 64, 64, 64, 85 }, { 1, 1, 30, 245 },
-                                               { 5, 62, 201, 9 },  { 270, 3, 3, 1 } };
+        static const int32_t patterns[][4] = {
+            {64, 64, 64, 85}, {1, 1, 30, 245}, {5, 62, 201, 9}, {270, 3, 3, 1}};
         for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
             struct dsa_run cut;
             dsa_run_init(&cut, &w);
             for (size_t j = 0; j < 4; j++) {
-                const int32_t n[] = { patterns[i][j], (int32_t)j };
+                const int32_t n[] = {patterns[i][j], (int32_t)j};
                 dsa_round(&cut, n, n, j % 2, 1 + (uint32_t)(i + j) % 4);
             }
             dsa_same(&whole, &cut, 0, "rounds cut differently");
@@ -222,15 +222,15 @@ static void rejected_rows_leave_no_trace(void **state)
 {
     (void)state;
     struct dsa_world w;
-    dsa_world_init(&w, 80, 6, "fp32", "f32");
+    dsa_world_init(&w, NULL, 80, 6, "fp32", "f32");
     for (int32_t before = 1; before < 6; before += 2)
         for (int32_t rows = 1; rows <= 16; rows += rows > 4 ? 5 : 1)
             for (int32_t keep = 0; keep <= rows; keep += rows > 5 ? 5 : 1) {
                 struct dsa_run serial, drafted;
                 dsa_run_init(&serial, &w);
                 dsa_run_init(&drafted, &w);
-                const int32_t one[] = { 1, 0 }, head[] = { before, 0 }, n[] = { rows, 3 },
-                              k[] = { keep, 1 }, tail[] = { 7, 0 };
+                const int32_t one[] = {1, 0}, head[] = {before, 0}, n[] = {rows, 3},
+                              k[] = {keep, 1}, tail[] = {7, 0};
                 for (int32_t i = 0; i < before + keep + 7; i++)
                     dsa_round(&serial, one, one, 0, 1);
                 dsa_round(&drafted, head, head, 0, 1);
@@ -255,11 +255,11 @@ static void contexts_cross_extents(void **state)
     struct dsa_world w;
     struct dsa_run r;
     int n_near = 0;
-    dsa_world_init(&w, 2600, 256, "fp8", "f32");
+    dsa_world_init(&w, NULL, 2600, 256, "fp8", "f32");
     dsa_run_init(&r, &w);
-    static const int32_t chunks[] = { 1024, 1024, 448, 100, 1, 1, 1 };
+    static const int32_t chunks[] = {1024, 1024, 448, 100, 1, 1, 1};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
-        const int32_t n[] = { chunks[i], 0 };
+        const int32_t n[] = {chunks[i], 0};
         dsa_round(&r, n, n, 0, 1 + (uint32_t)i % 3);
     }
     for (int32_t t = 1000; t < r.n_context[0]; t += 311)
@@ -275,11 +275,11 @@ static void fp8_rows_have_the_published_bytes(void **state)
 {
     (void)state;
     /* formats.md 6.2's row, repeated to the kernel's width; the norms are made the identity. */
-    static const float row[4] = { 3.0f, -0.7109375f, 0.0019989f, 5.25f };
-    static const uint8_t codes[4] = { 0x6c, 0xdb, 0x18, 0x72 };
+    static const float row[4] = {3.0f, -0.7109375f, 0.0019989f, 5.25f};
+    static const uint8_t codes[4] = {0x6c, 0xdb, 0x18, 0x72};
     struct dsa_world w;
     struct dsa_run r;
-    dsa_world_init(&w, 8, 2, "fp8", "f32");
+    dsa_world_init(&w, NULL, 8, 2, "fp8", "f32");
     double squares = 0;
     for (size_t c = 0; c < DSA_C; c++) {
         w.qkv[0][DSA_Q + c] = row[c % 4];
@@ -295,7 +295,7 @@ static void fp8_rows_have_the_published_bytes(void **state)
     for (size_t c = 0; c < DSA_C; c++)
         w.qkv[0][DSA_Q + c] = row[c % 4];
     dsa_run_init(&r, &w);
-    const int32_t one[] = { 1, 0 };
+    const int32_t one[] = {1, 0};
     dsa_round(&r, one, one, 0, 1);
     float values[DSA_C];
     uint8_t bytes[DSA_C + 16];
@@ -303,7 +303,7 @@ static void fp8_rows_have_the_published_bytes(void **state)
         values[c] = row[c % 4] * by;
     reference_fp8_row(values, bytes, DSA_C);
     test_same_bytes(dsa_latent_row(&r, 0, 0), bytes, DSA_C + 16, "fp8 row");
-    float exact[4] = { row[0], row[1], row[2], row[3] };
+    float exact[4] = {row[0], row[1], row[2], row[3]};
     uint8_t small[20];
     reference_fp8_row(exact, small, 4);
     test_same_bytes(small, codes, 4, "the published codes");

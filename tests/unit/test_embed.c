@@ -7,25 +7,26 @@
 
 enum { D = 48, V = 40 };
 
-static const char *const acts[] = { "f32", "bf16" };
+static const char *const acts[] = {"f32", "bf16"};
 
 static void copies_a_row_of_the_table_into_every_stream(void **state)
 {
     (void)state;
     for (int a = 0; a < 2; a++) {
-        struct test_random random = { 1 };
+        struct test_random random = {1};
         float *table = test_normals(&random, V * D, 1, 0);
         float *pictures = test_normals(&random, 2 * D, 1, 0);
-        void *args[3] = { test_bf16s(table, V * D), test_acts(pictures, 2 * D, acts[a]),
-                          test_alloc(7 * 4 * D * test_act_bytes(acts[a])) };
-        struct test_stream s[] = { { .n_rows = 3 }, { .slot = 1, .n_context = 9, .n_rows = 3 } };
+        void *args[3] = {test_bf16s(table, V * D), test_acts(pictures, 2 * D, acts[a]),
+                         test_alloc(7 * 4 * D * test_act_bytes(acts[a]))};
+        struct test_stream s[] = {{.n_rows = 3}, {.slot = 1, .n_context = 9, .n_rows = 3}};
         struct test_round *r = test_streams(s, 2, 1);
-        const int32_t tokens[] = { 0, V - 1, 7, V, -1, 5, 3 };
+        const int32_t tokens[] = {0, V - 1, 7, V, -1, 5, 3};
         for (int i = 0; i < 7; i++)
             r->rows[i].token = tokens[i];
         r->rows[5].override = 1;
         for (uint32_t threads = 1; threads <= 3; threads++) {
-            test_kernel_run(test_kernel("embed", "D=48 S=4 V=40", acts[a]), &r->round, args, threads);
+            test_kernel_run(test_kernel("embed", "D=48 S=4 V=40", acts[a]), &r->round, args,
+                            threads);
             for (size_t i = 0; i < 7; i++)
                 for (size_t at = 0; at < 4 * D; at++) {
                     float want = table[(size_t)(tokens[i] < 0 ? 0 : tokens[i]) % V * D + at % D];
@@ -47,11 +48,10 @@ static void copies_a_row_of_the_table_into_every_stream(void **state)
 static void packs_the_wanted_rows(void **state)
 {
     (void)state;
-    struct test_random random = { 2 };
+    struct test_random random = {2};
     float *x = test_normals(&random, 9 * D, 1, 0);
     for (int a = 0; a < 2; a++) {
-        void *args[2] = { test_acts(x, 9 * D, acts[a]),
-                          test_alloc(3 * D * test_act_bytes(acts[a])) };
+        void *args[2] = {test_acts(x, 9 * D, acts[a]), test_alloc(3 * D * test_act_bytes(acts[a]))};
         struct test_round *r = test_round(9);
         r->round.n_out = 3;
         r->out_rows[0] = 1, r->out_rows[1] = 4, r->out_rows[2] = 8;

@@ -222,7 +222,7 @@ static void programs_that_do_not_link_say_why(void **state)
     check_unlinkable(&t, "that a sum over 1 ranks fits");
     memcpy(steps, good, sizeof good);
     steps[0].name = "absent";
-    check_unlinkable(&t, "the plan has no such kernel");
+    check_unlinkable(&t, "the plan has no kernel 'absent'");
     memcpy(steps, good, sizeof good);
     toy_engine_close(&t);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* candidates and draw: the token that a sort of the whole row gives, for any number of ranks, or the
- * honest answer that more candidates are needed; and the draw's own noise, log and exp. */
+/* candidates and draw: the token that a sort of the whole row gives, for any number of ranks, or
+ * the honest answer that more candidates are needed; and the draw's own noise, log and exp. */
 #include "tests/support/reference_b.h"
 #include "tests/support/streams.h"
 
@@ -46,12 +46,12 @@ static void draw_rows(const struct vocabulary *vocab, const float *logits,
         int32_t ends[8], *cand = cands + (size_t)(rank * n) * record;
         memcpy(ends, vocab->ends, sizeof ends);
         snprintf(params, sizeof params, "V=%d FIRST=%d VALID=%d C=%d", v, first, vocab->valid, c);
-        void *args[] = { mine, ends, cand };
+        void *args[] = {mine, ends, cand};
         test_kernel_run(test_kernel("candidates", params, "f32"), &r->round, args, threads);
         test_release(mine);
     }
     snprintf(params, sizeof params, "WORLD=%d C=%d V=%d", world, c, vocab->v);
-    void *args[] = { cands, drawn };
+    void *args[] = {cands, drawn};
     test_kernel_run(test_kernel("draw", params, "f32"), &r->round, args, threads);
     memcpy(tokens, drawn, (size_t)n * 4);
     test_release(cands);
@@ -60,28 +60,28 @@ static void draw_rows(const struct vocabulary *vocab, const float *logits,
 }
 
 static const struct glm_draw settings[] = {
-    { .temperature = 0, .top_p = 1 },
-    { .temperature = -1, .top_p = 0.5f, .top_k = 3 },
-    { .temperature = 1, .top_p = 1 },
-    { .temperature = 0.3f, .top_p = 1 },
-    { .temperature = 1.7f, .top_p = 1 },
-    { .temperature = 1, .top_p = 0.95f, .top_k = 20 },
-    { .temperature = 1, .top_p = 0.95f },
-    { .temperature = 0.7f, .top_p = 0.5f },
-    { .temperature = 2, .top_p = 0.999f },
-    { .temperature = 1, .top_p = 1, .top_k = 1 },
-    { .temperature = 1, .top_p = 1, .top_k = 40 },
-    { .temperature = 1, .top_p = 1, .top_k = 100000 },
-    { .temperature = 1, .top_p = 0.9f, .top_k = 100000 },
-    { .temperature = 1, .top_p = 1, .min_p = 0.05f },
-    { .temperature = 1.5f, .top_p = 1, .min_p = 1e-4f },
-    { .temperature = 1, .top_p = 0.9f, .min_p = 0.02f },
-    { .temperature = 1, .top_p = 0.9f, .top_k = 30, .min_p = 0.02f },
-    { .temperature = 1, .top_p = 0.8f, .top_k = 10, .flags = GLM_DRAW_NO_END },
-    { .temperature = 1, .top_p = 1, .flags = GLM_DRAW_NO_END },
-    { .temperature = 0, .top_p = 1, .flags = GLM_DRAW_NO_END },
-    { .temperature = 1e-9f, .top_p = 1 },
-    { .temperature = 1e-9f, .top_p = 0.9f },
+    {.temperature = 0, .top_p = 1},
+    {.temperature = -1, .top_p = 0.5f, .top_k = 3},
+    {.temperature = 1, .top_p = 1},
+    {.temperature = 0.3f, .top_p = 1},
+    {.temperature = 1.7f, .top_p = 1},
+    {.temperature = 1, .top_p = 0.95f, .top_k = 20},
+    {.temperature = 1, .top_p = 0.95f},
+    {.temperature = 0.7f, .top_p = 0.5f},
+    {.temperature = 2, .top_p = 0.999f},
+    {.temperature = 1, .top_p = 1, .top_k = 1},
+    {.temperature = 1, .top_p = 1, .top_k = 40},
+    {.temperature = 1, .top_p = 1, .top_k = 100000},
+    {.temperature = 1, .top_p = 0.9f, .top_k = 100000},
+    {.temperature = 1, .top_p = 1, .min_p = 0.05f},
+    {.temperature = 1.5f, .top_p = 1, .min_p = 1e-4f},
+    {.temperature = 1, .top_p = 0.9f, .min_p = 0.02f},
+    {.temperature = 1, .top_p = 0.9f, .top_k = 30, .min_p = 0.02f},
+    {.temperature = 1, .top_p = 0.8f, .top_k = 10, .flags = GLM_DRAW_NO_END},
+    {.temperature = 1, .top_p = 1, .flags = GLM_DRAW_NO_END},
+    {.temperature = 0, .top_p = 1, .flags = GLM_DRAW_NO_END},
+    {.temperature = 1e-9f, .top_p = 1},
+    {.temperature = 1e-9f, .top_p = 0.9f},
 };
 enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
 
@@ -89,7 +89,7 @@ enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
  * end ids stand high. */
 static float *make_rows(const struct vocabulary *vocab, struct test_random *random, int shape)
 {
-    static const float scales[] = { 3, 2, 0.05f, 8 };
+    static const float scales[] = {3, 2, 0.05f, 8};
     float *rows = test_normals(random, (size_t)(N_SETTINGS * vocab->v), scales[shape], 0);
     for (int32_t i = 0; i < N_SETTINGS * vocab->v; i++) {
         if (shape == 1)
@@ -107,18 +107,16 @@ static float *make_rows(const struct vocabulary *vocab, struct test_random *rand
 static int compare(const struct vocabulary *vocab, const float *rows, const struct glm_draw *draws,
                    int32_t world, int32_t c, uint32_t threads)
 {
-    int32_t few[N_SETTINGS], all[N_SETTINGS];
+    int32_t tokens[N_SETTINGS];
     int n_wider = 0;
-    draw_rows(vocab, rows, draws, N_SETTINGS, world, c, threads, few);
-    draw_rows(vocab, rows, draws, N_SETTINGS, world, vocab->v, 1, all);
+    draw_rows(vocab, rows, draws, N_SETTINGS, world, c, threads, tokens);
     for (int32_t o = 0; o < N_SETTINGS; o++) {
         int32_t want = reference_draw(&draws[o], rows + o * vocab->v, vocab->valid, vocab->ends,
                                       vocab->n_ends);
-        assert_int_equal(all[o], want);
-        if (few[o] == GLM_DRAW_WIDER)
+        if (tokens[o] == GLM_DRAW_WIDER)
             n_wider++;
         else
-            assert_int_equal(few[o], want);
+            assert_int_equal(tokens[o], want);
     }
     return n_wider;
 }
@@ -126,8 +124,8 @@ static int compare(const struct vocabulary *vocab, const float *rows, const stru
 static void draws_the_token_of_the_whole_row_on_any_number_of_ranks(void **state)
 {
     (void)state;
-    const struct vocabulary vocab = { 640, 631, { 3, 200, 629, -1 }, 3 };
-    struct test_random random = { 9 };
+    const struct vocabulary vocab = {640, 631, {3, 200, 629, -1}, 3};
+    struct test_random random = {9};
     int n_wider = 0, n_rows = 0;
     for (int repeat = 0; repeat < 12; repeat++) {
         struct glm_draw draws[N_SETTINGS];
@@ -141,6 +139,9 @@ static void draws_the_token_of_the_whole_row_on_any_number_of_ranks(void **state
             n_wider += compare(&vocab, rows, draws, world, 48, 1 + (uint32_t)(repeat + world) % 3);
             n_rows += N_SETTINGS;
         }
+        /* whole shares decide every row */
+        assert_int_equal(compare(&vocab, rows, draws, 1, vocab.v, 2), 0);
+        assert_int_equal(compare(&vocab, rows, draws, 3, vocab.v, 1), 0);
         free(rows);
     }
     print_message("%d of %d rows needed more than 48 candidates a rank\n", n_wider, n_rows);
@@ -150,8 +151,8 @@ static void draws_the_token_of_the_whole_row_on_any_number_of_ranks(void **state
 static void large_shards_are_worked_in_blocks(void **state)
 {
     (void)state;
-    const struct vocabulary vocab = { 5000, 4990, { 4989, 2048, -1 }, 2 };
-    struct test_random random = { 10 };
+    const struct vocabulary vocab = {5000, 4990, {4989, 2048, -1}, 2};
+    struct test_random random = {10};
     for (int shape = 0; shape < 4; shape++) {
         struct glm_draw draws[N_SETTINGS];
         float *rows = make_rows(&vocab, &random, shape);
@@ -159,8 +160,8 @@ static void large_shards_are_worked_in_blocks(void **state)
             draws[i] = settings[i];
             draws[i].seed = test_random_u64(&random);
         }
-        compare(&vocab, rows, draws, 1, 256, 3);
-        compare(&vocab, rows, draws, 2, 256, 2);
+        assert_true(compare(&vocab, rows, draws, 1, 256, 3) < N_SETTINGS / 2);
+        assert_int_equal(compare(&vocab, rows, draws, 2, vocab.v, 2), 0);
         free(rows);
     }
 }
@@ -168,12 +169,12 @@ static void large_shards_are_worked_in_blocks(void **state)
 static void a_rank_without_ids_offers_nothing(void **state)
 {
     (void)state;
-    const struct vocabulary vocab = { 128, 100, { -1 }, 0 }; /* rank 1: ids 64..99; ranks 2, 3: none */
-    struct test_random random = { 11 };
+    const struct vocabulary vocab = {128, 100, {-1}, 0}; /* rank 1: ids 64..99; ranks 2, 3: none */
+    struct test_random random = {11};
     struct glm_draw draws[N_SETTINGS];
     float *rows = make_rows(&vocab, &random, 0);
     memcpy(draws, settings, sizeof draws);
-    compare(&vocab, rows, draws, 4, 16, 2);
+    assert_int_equal(compare(&vocab, rows, draws, 4, 64, 2), 0);
     free(rows);
 }
 
@@ -181,11 +182,11 @@ static void too_few_candidates_are_never_guessed(void **state)
 {
     (void)state;
     /* Two shards; the first holds the 40 best logits, so 8 of them do not settle a top 20. */
-    const struct vocabulary vocab = { 128, 128, { -1 }, 0 };
+    const struct vocabulary vocab = {128, 128, {-1}, 0};
     float row[128];
     for (int i = 0; i < 128; i++)
         row[i] = (float)-i * 0.01f;
-    const struct glm_draw draw = { .seed = 5, .temperature = 1, .top_p = 1, .top_k = 20 };
+    const struct glm_draw draw = {.seed = 5, .temperature = 1, .top_p = 1, .top_k = 20};
     int32_t token;
     draw_rows(&vocab, row, &draw, 1, 2, 8, 1, &token);
     assert_int_equal(token, GLM_DRAW_WIDER);
@@ -196,7 +197,7 @@ static void too_few_candidates_are_never_guessed(void **state)
 static void odd_logits_are_drawn_without_harm(void **state)
 {
     (void)state;
-    const struct vocabulary vocab = { 128, 128, { -1 }, 0 };
+    const struct vocabulary vocab = {128, 128, {-1}, 0};
     for (size_t s = 0; s < N_SETTINGS; s++) {
         float row[128];
         int32_t token;
@@ -223,9 +224,9 @@ static void noise_has_the_published_check_values(void **state)
 static void log_and_exp_are_within_two_units(void **state)
 {
     (void)state;
-    struct test_random random = { 12 };
+    struct test_random random = {12};
     double worst_log = 0, worst_exp = 0;
-    for (int i = 0; i < 1000000; i++) {
+    for (int i = 0; i < 300000; i++) {
         double u = (double)(test_random_u64(&random) >> 11) * 0x1p-53 + 0x1p-54;
         double x = i % 3 == 0 ? u : i % 3 == 1 ? 1 - u * 0x1p-20 : ldexp(u, i % 200 - 100);
         double want = log(x);

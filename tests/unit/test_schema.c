@@ -266,21 +266,6 @@ static void independent_errors_come_in_one_run_in_source_order(void **state)
     stop();
 }
 
-static void edit_distance_counts_single_steps(void **state)
-{
-    (void)state;
-    assert_int_equal(edit_distance("abc", "abc"), 0);
-    assert_int_equal(edit_distance("abc", "ab"), 1);
-    assert_int_equal(edit_distance("abc", "xabc"), 1);
-    assert_int_equal(edit_distance("abc", "acb"), 1); /* swapped neighbours */
-    assert_int_equal(edit_distance("kitten", "sitting"), 3);
-    assert_int_equal(edit_distance("", "abcd"), 4);
-    static const char *const names[] = {"streams", "window", "ranks"};
-    assert_string_equal(nearest_name("stream", names, 3), "streams");
-    assert_string_equal(nearest_name("rnaks", names, 3), "ranks");
-    assert_null(nearest_name("xyzzy", names, 3));
-}
-
 static void explain_finds_fields_by_path_section_and_last_key(void **state)
 {
     (void)state;
@@ -335,7 +320,6 @@ int main(void)
         cmocka_unit_test(each_wrong_value_is_refused_with_id_line_and_hint),
         cmocka_unit_test(the_whole_being_no_map_is_refused),
         cmocka_unit_test(independent_errors_come_in_one_run_in_source_order),
-        cmocka_unit_test(edit_distance_counts_single_steps),
         cmocka_unit_test(explain_finds_fields_by_path_section_and_last_key),
         cmocka_unit_test(the_checked_in_reference_page_is_the_generated_one),
     };
