@@ -327,7 +327,8 @@ static enum glm_status load_header(struct opening *o, uint32_t i)
     char path[4096];
     int len = snprintf(path, sizeof path, "%s/%s", o->c->folder, file);
     errno = ENAMETOOLONG;
-    int fd = len < 0 || (size_t)len >= sizeof path ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    int fd =
+        len < 0 || (size_t)len >= sizeof path ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT && o->index_json != NULL) {
         report_missing_shard(o, file);
         return GLM_ECHECKPOINT;

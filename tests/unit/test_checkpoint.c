@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -979,6 +980,28 @@ static void a_tokenizer_of_the_full_size_is_read_in_time(void **state)
     stop();
 }
 
+static void a_file_that_would_wait_for_a_writer_is_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "model.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[300];
+        start();
+        pack_init(&f.pack, &f.model, 4, 1);
+        pack_folder(f.folder, sizeof f.folder);
+        pack_write_text(f.folder, "config.json", f.config.data);
+        if (i == 0)
+            pack_write(&f.pack, f.folder);
+        snprintf(path, sizeof path, "%s/%s", f.folder, names[i]);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        alarm(10);
+        assert_int_equal(open_at(f.folder), GLM_ECHECKPOINT);
+        alarm(0);
+        assert_non_null(strstr(f.diags.items[0].message, "not a regular file"));
+        stop();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -1006,6 +1029,7 @@ int main(void)
         cmocka_unit_test(each_broken_tokenizer_is_refused_with_its_reason),
         cmocka_unit_test(the_digest_follows_the_token_ids),
         cmocka_unit_test(a_tokenizer_of_the_full_size_is_read_in_time),
+        cmocka_unit_test(a_file_that_would_wait_for_a_writer_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
