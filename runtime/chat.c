@@ -449,7 +449,7 @@ static enum glm_status render_references(struct renderer *r, const struct glm_js
     buf_str(r->out, "<tools>\n");
     for (const struct glm_json *v = content->first; v != NULL; v = v->next) {
         const struct glm_json *wanted = glm_json_get(v, "name");
-        if (!is_type(wanted, GLM_JSON_STRING) || tools == NULL)
+        if (!is_type(wanted, GLM_JSON_STRING) || wanted->len == 0 || tools == NULL)
             continue;
         for (const struct glm_json *tool = tools->first; tool != NULL; tool = tool->next) {
             const struct glm_json *function = function_of(tool);
