@@ -468,7 +468,7 @@ static void wait_for_news(struct head *h)
     size_t n = 0;
     fds[n++] =
         (struct pollfd){.fd = h->next == NEXT_RESTART ? h->config->stop_fd : -1, .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = h->listen_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = conns_full(h) ? -1 : h->listen_fd, .events = POLLIN};
     fds[n++] =
         (struct pollfd){.fd = h->worker != NULL ? glm_worker_fd(h->worker) : -1, .events = POLLIN};
     for (size_t i = 0; i < MAX_CONNS; i++) {

@@ -594,7 +594,7 @@ enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, 
     return GLM_ENOTFOUND;
 }
 
-static bool shares_memory(const struct glm_node *a, const struct glm_node *b)
+bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b)
 {
     bool a_host = a->device != GLM_DEVICE_CUDA;
     bool b_host = b->device != GLM_DEVICE_CUDA;
@@ -609,7 +609,7 @@ uint64_t glm_cluster_host_bytes(const struct glm_cluster *c, const struct glm_la
     uint32_t n = lane != NULL ? lane->n_ranks : c->n_nodes;
     for (uint32_t i = 0; i < n; i++) {
         const struct glm_node *other = &c->nodes[lane != NULL ? lane->ranks[i] : i];
-        if (!shares_memory(&c->nodes[node], other))
+        if (!glm_node_shares_memory(&c->nodes[node], other))
             continue;
         if (other->memory_bytes == 0)
             return 0;
