@@ -59,7 +59,7 @@ struct pico {
     uint32_t n_open, n_failed;
     uint64_t n_lists;
     uint64_t n_allowed; /* lists that followers may wait for: what the test read lies before */
-    float *logits; /* [d_vocab] */
+    float *logits;      /* [d_vocab] */
 };
 
 /* ---- from checkpoint to kernels ---- */

@@ -129,18 +129,17 @@ static void unknown_roles_are_dropped(void **state)
 static void arguments_are_parsed_from_their_wire_text(void **state)
 {
     (void)state;
-    assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
-                        "a", "f",
-                        "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": "
-                        "{\\\"k\\\":[-0]}}\"") "," CALL("b", "g", "\"\"") "," CALL("c", "h",
-                                                                                   "null") "]}]",
-                    NULL,
-                    HEAD
-                    "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
-                    "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
-                    "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
-                    "</tool_call><tool_call>h</tool_call>");
+    assert_rendered(
+        plain,
+        "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+            "a", "f",
+            "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": "
+            "{\\\"k\\\":[-0]}}\"") "," CALL("b", "g", "\"\"") "," CALL("c", "h", "null") "]}]",
+        NULL,
+        HEAD "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
+             "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
+             "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
+             "</tool_call><tool_call>h</tool_call>");
 }
 
 static void a_call_without_an_arguments_object_goes_with_its_result(void **state)
@@ -281,7 +280,8 @@ static void references_cannot_blow_a_small_request_up(void **state)
     struct glm_chat_options o = {.messages = parsed(messages.data, messages.len, &arena),
                                  .tools = parsed(tools.data, tools.len, &arena)};
     assert_int_equal(glm_chat_render(&o, &out, &err), GLM_EINVAL);
-    assert_non_null(strstr(err.message, "refers to more tools, or longer ones, than are looked up"));
+    assert_non_null(
+        strstr(err.message, "refers to more tools, or longer ones, than are looked up"));
     assert_true(out.len < 32 << 20);
     buf_release(&tools);
     buf_release(&messages);
