@@ -47,6 +47,7 @@ struct glm_http {
     pthread_cond_t unused;
     struct glm_scheduler *scheduler;
     const struct glm_tokenizer *tokenizer;
+    size_t longest_token_bytes;
     unsigned n_using; /* exchanges that hold the lane */
     bool detaching;
     char why[256]; /* no lane is attached */
@@ -84,6 +85,7 @@ static void acquire_lane(struct http_exchange *x)
     if (x->scheduler == NULL && h->scheduler != NULL && !h->detaching) {
         x->scheduler = h->scheduler;
         x->tokenizer = h->tokenizer;
+        x->longest_token_bytes = h->longest_token_bytes;
         h->n_using++;
     }
     snprintf(x->why, sizeof x->why, "%s", h->why);
@@ -673,10 +675,25 @@ enum glm_status glm_http_start(const struct glm_launch_file *launch, const struc
     return glm_http_start_with(launch, plan, &limits, out, port, err);
 }
 
+static size_t longest_token(const struct glm_tokenizer *t)
+{
+    size_t longest = 1;
+    struct buf bytes = {0};
+    for (uint32_t id = 0; id < glm_tokenizer_size(t); id++) {
+        buf_clear(&bytes);
+        glm_tokenizer_bytes(t, (int32_t)id, false, &bytes);
+        longest = bytes.len > longest ? bytes.len : longest;
+    }
+    buf_release(&bytes);
+    return longest;
+}
+
 void glm_http_attach(struct glm_http *h, struct glm_scheduler *s, const struct glm_tokenizer *t)
 {
+    const size_t longest = longest_token(t);
     pthread_mutex_lock(&h->lock);
     h->tokenizer = t;
+    h->longest_token_bytes = longest;
     h->scheduler = s;
     h->detaching = false;
     pthread_mutex_unlock(&h->lock);
