@@ -23,7 +23,6 @@
 enum {
     HTTP_THREADS = 4,
     MAX_CONNECTIONS = 512,
-    STALL_TIMEOUT_S = 120, /* of a client that takes nothing of its answer */
     EXCHANGE_ARENA_BYTES = 256 << 10,
     MAX_KEYS = 64,
     KEY_FILE_BYTES = 64 << 10,
@@ -608,7 +607,7 @@ static enum glm_status start_daemon(struct glm_http *h, struct glm_error *err)
         MHD_OPTION_LISTEN_SOCKET, h->socket, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS,
         MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        STALL_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10),
+        h->limits.stall_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10),
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (h->daemon == NULL)
         return glm_fail(err, GLM_EIO, "cannot start the HTTP server on %s:%u",
@@ -665,6 +664,7 @@ struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *lau
     return (struct glm_http_limits){.keepalive_ms = 15000,
                                     .idle_ms = 120000,
                                     .body_ms = 60000,
+                                    .stall_s = 120,
                                     .held_bytes = bodies > least ? bodies : least};
 }
 
