@@ -21,9 +21,10 @@ struct glm_http_limits {
     uint32_t keepalive_ms; /* silence of a stream before a comment is written; 0: none ever */
     uint32_t idle_ms;      /* between requests, and for the headers of one */
     uint32_t body_ms;      /* for a body, plus a second for each 64 KiB of it */
+    uint32_t stall_s;      /* for a client to take a part of its answer */
     uint64_t held_bytes;   /* bodies and what is read from them, over all requests */
 };
-/* 15 s, 2 min, 1 min; 8 bodies of the largest size, at least 256 MiB. */
+/* 15 s, 2 min, 1 min, 2 min; 8 bodies of the largest size, at least 256 MiB. */
 struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch);
 /* As glm_http_start, with other limits. */
 enum glm_status glm_http_start_with(const struct glm_launch_file *launch,

@@ -30,6 +30,7 @@ struct http_exchange {
     const char *path, *method;             /* path: normalised, in the arena */
     struct glm_scheduler *scheduler;       /* held from the handler's start to the end; NULL: */
     const struct glm_tokenizer *tokenizer; /* no lane is attached, `why` says why */
+    size_t longest_token_bytes;
     char why[256];
     struct arena arena; /* everything of this request */
     struct buf body;
