@@ -103,8 +103,7 @@ static double exl3_rate(struct test_threads *t, const struct glm_plan *p, void *
         snprintf(constants, sizeof constants, "N=%u K=%u BITS=%d CODEBOOK_%s=1 MEMBERS=%u",
                  (unsigned)n, (unsigned)d, (int)param(k, "BITS"), word(k, "CODEBOOK"),
                  (unsigned)members);
-        double s = best_pass(t, "bench/kernels/decode.c", constants, args, members * bytes,
-                             total < CODEC_BYTES ? total : CODEC_BYTES);
+        double s = best_pass(t, "bench/kernels/decode.c", constants, args, members * bytes, total);
         return (double)(members * n * d) / s;
     }
     return 0;
@@ -325,7 +324,10 @@ void calibrate(const struct calibrate_options *o, struct glm_device_figures *out
         (double)o->cache_bytes / best_pass(t, "bench/kernels/read.c", constants, args, 0, 0);
     out->ops_s = 4e5 * 12 * 32 * o->n_threads /
                  best_pass(t, "bench/kernels/fma.c", "STEPS=400000", args, 0, 0);
-    out->exl3_weights_s = exl3_rate(t, p, args, o->memory_bytes) / world;
+    size_t codec_bytes = o->cache_bytes > CODEC_BYTES ? o->cache_bytes : CODEC_BYTES;
+    if (codec_bytes > o->memory_bytes)
+        codec_bytes = o->memory_bytes;
+    out->exl3_weights_s = exl3_rate(t, p, args, codec_bytes) / world;
     test_threads_free(t);
     test_release(args[0]);
     test_release(args[1]);
