@@ -109,7 +109,7 @@ static void layer(uint32_t n_experts, uint32_t exl3_bits, const uint32_t *rows, 
     calibrate(&(struct calibrate_options){.plan = plan,
                                           .n_threads = glm_cores(),
                                           .transport = "shm",
-                                          .memory_bytes = (size_t)1 << 30,
+                                          .memory_bytes = (size_t)least / 4096 * 4096,
                                           .cache_bytes = (size_t)least / 4096 * 4096},
               &all);
     f = (struct glm_device_figures){.read_bytes_s = all.read_bytes_s,
