@@ -16,13 +16,30 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-enum { PIECE = 32 << 20, GAP_N = 64, GAP_K = 256, GAP_STEPS = 512, PASSES = 10, SUMS = 200 };
+enum {
+    GAP_WIDTH = 256,
+    GAP_LAYERS = 24,
+    PASSES = 10, /* of an exchange, each of SUMS */
+    SUMS = 200,
+    CODEC_BYTES = 24 << 20, /* more than a core's own cache */
+};
 
 static void give_up(const char *what)
 {
     fprintf(stderr, "cannot calibrate: %s\n", what);
     exit(1);
+}
+
+/* Memory as the engine's: huge pages where the system gives them. */
+static void *map_huge(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        give_up("out of memory");
+    madvise(at, bytes, MADV_HUGEPAGE);
+    return at;
 }
 
 /* ---- kernels alone ---- */
@@ -54,9 +71,9 @@ static double memory_seconds(struct test_threads *t, void **args, size_t total)
     char constants[64];
     double least = 1e9;
     struct test_round *r = test_round(1);
-    snprintf(constants, sizeof constants, "BYTES=%zu", total);
+    snprintf(constants, sizeof constants, "BYTES=%zu AHEAD=512", total);
     struct test_kernel *k =
-        test_kernel_file(&(struct test_build){0}, "bench/kernels/read.c", constants, "f32");
+        test_kernel_file(&(struct test_build){0}, "bench/kernels/stream.c", constants, "f32");
     for (int i = 0; i < 5; i++) {
         double s = test_threads_run(t, k, &r->round, args, NULL);
         least = s < least ? s : least;
@@ -93,11 +110,11 @@ static double exl3_rate(struct test_threads *t, const struct glm_plan *p, void *
         snprintf(form, sizeof form, "exl3:%d:%s", (int)param(k, "BITS"), word(k, "CODEBOOK"));
         if (glm_form_bytes(form, n, d, &bytes, NULL) != GLM_OK || bytes == 0)
             give_up("an EXL3 expert without a size");
-        uint64_t members = total / bytes < 1 ? 1 : (4 << 20) / bytes + 1;
+        uint64_t members = ((uint64_t)4 << 20) / bytes + 1;
         snprintf(constants, sizeof constants, "N=%u K=%u BITS=%d CODEBOOK_%s=1 MEMBERS=%u",
                  (unsigned)n, (unsigned)d, (int)param(k, "BITS"), word(k, "CODEBOOK"),
                  (unsigned)members);
-        double s = best_pass(t, "bench/kernels/decode.c", constants, args, 0, 0);
+        double s = best_pass(t, "bench/kernels/decode.c", constants, args, members * bytes, total);
         return (double)(members * n * d) / s;
     }
     return 0;
@@ -105,74 +122,126 @@ static double exl3_rate(struct test_threads *t, const struct glm_plan *p, void *
 
 /* ---- the gap between dependent kernels ---- */
 
+/* A chain of real kernels as a layer has them: mix, matmul, activation, matmul, each reading what
+ * the one before it wrote, at a width where the gap weighs more than the bytes. */
+enum { W = GAP_WIDTH, STREAMS = 4, MIX = 2 * STREAMS + STREAMS * STREAMS, N_GAP = 4 };
+enum { FN_BYTES = MIX * STREAMS * W * 2, UP_BYTES = 2 * W * W * 2, DOWN_BYTES = W * W * 2 };
+enum { LAYER_BYTES = FN_BYTES + UP_BYTES + DOWN_BYTES };
+
+#define INT(n, v)                                \
+    {                                            \
+        .name = n, .value = v, .origin = "bench" \
+    }
+#define TEXT(n, v)                              \
+    {                                           \
+        .name = n, .text = v, .origin = "bench" \
+    }
+static struct glm_plan_param mix_params[] = {INT("D", W),         INT("S", STREAMS),
+                                             INT("WRITE", 1),     INT("ITERS", 20),
+                                             TEXT("EPS", "1e-6"), TEXT("NORM_EPS", "1e-5")};
+static struct glm_plan_param up_params[] = {
+    INT("N", 2 * W),        INT("K", W),        TEXT("FORM", "bf16"), INT("X_STRIDE", W),
+    INT("Y_STRIDE", 2 * W), TEXT("OUT", "act"), TEXT("ROWS", "round")};
+static struct glm_plan_param act_params[] = {INT("N", W), TEXT("LIMIT", "10.0"),
+                                             INT("X_STRIDE", 2 * W)};
+static struct glm_plan_param down_params[] = {
+    INT("N", W),        INT("K", W),        TEXT("FORM", "bf16"), INT("X_STRIDE", W),
+    INT("Y_STRIDE", W), TEXT("OUT", "f32"), TEXT("ROWS", "round")};
+static struct glm_plan_kernel gap_kernels[N_GAP] = {{"gap.mix", "hc_mix", mix_params, 6},
+                                                    {"gap.up", "matmul", up_params, 7},
+                                                    {"gap.act", "swiglu", act_params, 3},
+                                                    {"gap.down", "matmul", down_params, 7}};
+
 struct chain {
     struct glm_team *team;
-    struct glm_kernel_code kernel;
+    struct glm_kernel_code kernels[N_GAP];
     const struct glm_round *round;
-    char *weights; /* GAP_STEPS of them, so that each is read from the cache, not from L1 */
-    size_t weight_bytes;
-    float *x[2];
+    char *weights; /* GAP_LAYERS of them: more than a core's own cache */
+    float *x, *y, *mix, *u, *up, *h, *vectors, *scratch;
 };
 
 static void run_chain(void *context, uint32_t thread)
 {
     struct chain *c = context;
-    struct glm_launch launch = {thread, glm_team_threads(c->team), c->round,
-                                NULL,   glm_team_barrier,          c->team};
-    for (int i = 0; i < GAP_STEPS; i++) {
-        void *args[] = {c->x[i & 1], c->weights + (size_t)i * c->weight_bytes, c->x[!(i & 1)]};
-        c->kernel.run(&launch, args);
-        glm_team_barrier(c->team);
+    struct glm_launch launch = {thread,     glm_team_threads(c->team), c->round,
+                                c->scratch, glm_team_barrier,          c->team};
+    for (int i = 0; i < GAP_LAYERS; i++) {
+        char *fn = c->weights + (size_t)i * LAYER_BYTES, *up = fn + FN_BYTES;
+        void *args[N_GAP][8] = {
+            {c->y, c->mix, c->x, fn, c->vectors, c->vectors + 64, c->vectors + 128, c->u},
+            {c->u, up, c->up},
+            {c->up, c->h},
+            {c->h, up + UP_BYTES, c->y},
+        };
+        for (int k = 0; k < N_GAP; k++) {
+            c->kernels[k].run(&launch, args[k]);
+            glm_team_barrier(c->team);
+        }
     }
 }
 
-/* Seconds of a small matmul in a chain, less its bytes at the cache's rate. */
-static double gap_seconds(uint32_t n_threads, uint32_t host_threads, double cache_bytes_s)
+static void load_gap_kernels(struct chain *c)
 {
     struct glm_error err = {0};
     struct arena arena;
-    struct glm_plan_param params[] = {
-        {.name = "N", .value = GAP_N},        {.name = "K", .value = GAP_K},
-        {.name = "FORM", .text = "bf16"},     {.name = "X_STRIDE", .value = GAP_K},
-        {.name = "Y_STRIDE", .value = GAP_K}, {.name = "OUT", .text = "act"},
-        {.name = "ROWS", .text = "round"},
-    };
-    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
-        params[i].origin = "bench";
-    struct glm_plan_kernel kernel = {
-        .name = "gap", .template_name = "matmul", .params = params, .n_params = 7};
     struct glm_plan plan = {
-        .target = glm_host_target(), .act = "f32", .kernels = &kernel, .n_kernels = 1};
+        .target = glm_host_target(), .act = "f32", .kernels = gap_kernels, .n_kernels = N_GAP};
     struct glm_kernel_build *builds;
-    struct chain c = {.weight_bytes = GAP_N * GAP_K * 2};
     arena_init(&arena, (size_t)16 << 20);
-    if (glm_kernels_build(&plan, 1, &arena, NULL, NULL, &builds, &err) != GLM_OK ||
-        glm_kernel_load("gap", builds[0].path, &c.kernel, &err) != GLM_OK ||
-        glm_team_new(n_threads, host_threads, &c.team, &err) != GLM_OK)
+    enum glm_status st = glm_kernels_build(&plan, 2, &arena, NULL, NULL, &builds, &err);
+    for (int k = 0; k < N_GAP && st == GLM_OK; k++)
+        st = glm_kernel_load(gap_kernels[k].name, builds[k].path, &c->kernels[k], &err);
+    if (st != GLM_OK)
         give_up(err.message);
+    arena_release(&arena);
+}
+
+/* Zeroed floats for the chain, all from one allocation. */
+static float *carve(float **at, size_t n)
+{
+    float *p = *at;
+    *at += (n + 15) / 16 * 16;
+    return p;
+}
+
+/* Mean seconds of a launch in the chain, less its weights' at the cache's rate. */
+static double gap_seconds(uint32_t n_threads, uint32_t host_threads, double cache_bytes_s)
+{
+    enum { FLOATS = 64 * 1024 };
+    struct glm_error err = {0};
+    struct chain c = {.weights = map_huge((size_t)GAP_LAYERS * LAYER_BYTES)};
+    float *floats = test_alloc(FLOATS * sizeof *floats), *at = floats;
     struct test_round *r = test_round(1);
+    load_gap_kernels(&c);
+    if (glm_team_new(n_threads, host_threads, &c.team, &err) != GLM_OK)
+        give_up(err.message);
+    memset(c.weights, 0, (size_t)GAP_LAYERS * LAYER_BYTES); /* touched before it is timed */
+    memset(floats, 0, FLOATS * sizeof *floats);
     c.round = &r->round;
-    c.weights = test_alloc(GAP_STEPS * c.weight_bytes);
-    memset(c.weights, 0, GAP_STEPS * c.weight_bytes);
-    for (int i = 0; i < 2; i++) {
-        c.x[i] = test_alloc(GAP_K * sizeof **c.x);
-        memset(c.x[i], 0, GAP_K * sizeof **c.x);
-    }
+    c.x = carve(&at, STREAMS * W);
+    c.y = carve(&at, W);
+    c.mix = carve(&at, MIX);
+    c.u = carve(&at, W);
+    c.up = carve(&at, 2 * W);
+    c.h = carve(&at, W);
+    c.vectors = carve(&at, 128 + W);
+    c.scratch = carve(&at, (size_t)2 * n_threads * 16 * (MIX + 1) * 16);
+    if (at - floats > FLOATS)
+        give_up("too many threads");
     double least = 1e9;
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 200; i++) {
         double start = measure_seconds();
         glm_team_run(c.team, run_chain, &c);
         double s = measure_seconds() - start;
         least = s < least ? s : least;
     }
-    double gap = least / GAP_STEPS - (double)c.weight_bytes / cache_bytes_s;
+    double gap = (least / GAP_LAYERS - LAYER_BYTES / cache_bytes_s) / N_GAP;
     glm_team_free(c.team);
-    glm_kernel_unload(&c.kernel);
+    for (int k = 0; k < N_GAP; k++)
+        glm_kernel_unload(&c.kernels[k]);
     test_round_free(r);
-    test_release(c.weights);
-    test_release(c.x[0]);
-    test_release(c.x[1]);
-    arena_release(&arena);
+    munmap(c.weights, (size_t)GAP_LAYERS * LAYER_BYTES);
+    test_release(floats);
     return gap > 0 ? gap : 0;
 }
 
@@ -253,7 +322,7 @@ void calibrate(const struct calibrate_options *o, struct glm_device_figures *out
     struct test_threads *t = test_threads_new(all);
     struct test_random random = {1};
     char constants[64];
-    char *buffer = test_alloc(o->memory_bytes);
+    char *buffer = map_huge(o->memory_bytes);
     void *args[8] = {buffer, test_alloc(64 * 64 + 64 * all)};
     for (size_t i = 0; i + 8 <= o->memory_bytes; i += 8) { /* moderate as bf16, fp16 and scales */
         uint64_t v = (test_random_u64(&random) & 0x807f807f807f807fu) | 0x3f003f003f003f00u;
@@ -266,9 +335,12 @@ void calibrate(const struct calibrate_options *o, struct glm_device_figures *out
         (double)o->cache_bytes / best_pass(t, "bench/kernels/read.c", constants, args, 0, 0);
     out->ops_s = 4e5 * 12 * 32 * o->n_threads /
                  best_pass(t, "bench/kernels/fma.c", "STEPS=400000", args, 0, 0);
-    out->exl3_weights_s = exl3_rate(t, p, args, o->memory_bytes) / world;
+    size_t codec_bytes = o->cache_bytes > CODEC_BYTES ? o->cache_bytes : CODEC_BYTES;
+    if (codec_bytes > o->memory_bytes)
+        codec_bytes = o->memory_bytes;
+    out->exl3_weights_s = exl3_rate(t, p, args, codec_bytes) / world;
     test_threads_free(t);
-    test_release(args[0]);
+    munmap(buffer, o->memory_bytes);
     test_release(args[1]);
     out->kernel_gap_s = gap_seconds(o->n_threads, all, out->cache_bytes_s);
     if (world == 1)
