@@ -236,7 +236,7 @@ static void resolve_listen(struct resolve *r, uint32_t lane_i)
                  "'listen' must be HOST:PORT with a port up to 65535, found '%.60s'", text);
 }
 
-static const char *from_spec_folder(struct resolve *r, const char *path)
+const char *resolve_path(struct resolve *r, const char *path)
 {
     const char *slash = strrchr(r->c->spec_path, '/');
     const char *whole = path;
@@ -244,7 +244,7 @@ static const char *from_spec_folder(struct resolve *r, const char *path)
         whole = arena_printf(r->arena, "%.*s/%s", (int)(slash - r->c->spec_path), r->c->spec_path,
                              strncmp(path, "./", 2) == 0 ? path + 2 : path);
     r->enospace |= whole == NULL;
-    return whole != NULL ? whole : "";
+    return whole;
 }
 
 static void resolve_drafters(struct resolve *r, uint32_t lane_i)
@@ -269,7 +269,9 @@ static void resolve_drafters(struct resolve *r, uint32_t lane_i)
             continue;
         }
         if (!is_known)
-            name = from_spec_folder(r, name);
+            name = resolve_path(r, name);
+        if (name == NULL)
+            return;
         for (uint32_t k = 0; k < lane->n_drafters; k++)
             if (strcmp(lane->drafters[k], name) == 0)
                 diag_add(r->diags, DIAG_ERROR, n->at, "spec.drafter-twice", NULL,
@@ -364,7 +366,7 @@ static void resolve_one_lane(struct resolve *r, uint32_t i)
     resolve_formats(r, i);
     const struct yaml_node *effort = resolve_get(map, "effort");
     lane->effort = effort != NULL && strcmp(effort->text, "max") != 0 ? effort->text : "";
-    lane->api_key_file = lane->api_key_file != NULL ? from_spec_folder(r, lane->api_key_file) : "";
+    lane->api_key_file = lane->api_key_file != NULL ? resolve_path(r, lane->api_key_file) : "";
 }
 
 /* A lane whose rank 0 others must reach cannot call itself 127.0.0.1. */
