@@ -161,14 +161,10 @@ static void long_messages_are_cut_not_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(messages_hold_no_control_characters),
-        TEST(text_shows_place_line_caret_and_hint),
-        TEST(caret_counts_characters_and_keeps_tabs),
-        TEST(caret_past_the_end_of_a_line_is_one),
-        TEST(a_file_without_a_place_shows_no_line),
-        TEST(twenty_are_kept_and_the_rest_counted),
-        TEST(colour_marks_level_and_caret),
-        TEST(json_carries_every_field),
+        TEST(messages_hold_no_control_characters),    TEST(text_shows_place_line_caret_and_hint),
+        TEST(caret_counts_characters_and_keeps_tabs), TEST(caret_past_the_end_of_a_line_is_one),
+        TEST(a_file_without_a_place_shows_no_line),   TEST(twenty_are_kept_and_the_rest_counted),
+        TEST(colour_marks_level_and_caret),           TEST(json_carries_every_field),
         TEST(long_messages_are_cut_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
