@@ -130,7 +130,7 @@ replays: $(REPLAYS)
 
 # The CI table with the full lengths: every fuzzer 60 s, sanitizers over everything.
 soak: ## the long lengths: every fuzzer 60 s, sanitizers over the whole suite
-	$(Q)FUZZ_SECONDS=60 BUDGET=36000 .ci/run
+	$(Q)ALL=1 FUZZ_SECONDS=60 BUDGET=36000 .ci/run
 
 SECONDS ?= 20
 FUZZ ?= $(patsubst tests/fuzz/fuzz_%.c,%,$(FUZZ_C))
