@@ -74,9 +74,11 @@ static bool matters(const struct spec_diff *d, const char *path, const char *nam
 
 static const struct yaml_node *named(const struct yaml_node *list, const char *name)
 {
-    for (const struct yaml_node *m = list->first; m != NULL; m = m->next)
-        if (name_of(m) != NULL && strcmp(name_of(m), name) == 0)
+    for (const struct yaml_node *m = list->first; m != NULL; m = m->next) {
+        const char *own = name_of(m);
+        if (own != NULL && strcmp(own, name) == 0)
             return m;
+    }
     return NULL;
 }
 
@@ -98,12 +100,16 @@ static void diff_map(struct spec_diff *d, const char *path, const struct yaml_no
 static void diff_named(struct spec_diff *d, const char *path, const struct yaml_node *a,
                        const struct yaml_node *b)
 {
-    for (const struct yaml_node *m = a->first; m != NULL; m = m->next)
-        if (name_of(m) != NULL && matters(d, path, name_of(m)))
-            diff(d, arena_printf(d->arena, "%s[%s]", path, name_of(m)), m, named(b, name_of(m)));
-    for (const struct yaml_node *m = b->first; m != NULL; m = m->next)
-        if (name_of(m) != NULL && matters(d, path, name_of(m)) && named(a, name_of(m)) == NULL)
-            diff(d, arena_printf(d->arena, "%s[%s]", path, name_of(m)), NULL, m);
+    for (const struct yaml_node *m = a->first; m != NULL; m = m->next) {
+        const char *name = name_of(m);
+        if (name != NULL && matters(d, path, name))
+            diff(d, arena_printf(d->arena, "%s[%s]", path, name), m, named(b, name));
+    }
+    for (const struct yaml_node *m = b->first; m != NULL; m = m->next) {
+        const char *name = name_of(m);
+        if (name != NULL && matters(d, path, name) && named(a, name) == NULL)
+            diff(d, arena_printf(d->arena, "%s[%s]", path, name), NULL, m);
+    }
 }
 
 static void diff(struct spec_diff *d, const char *path, const struct yaml_node *a,

@@ -80,7 +80,6 @@ static int read_saved(const struct common_options *o, const char *file, const st
                           file, c->saved->lane, o->lane);
     if (status != GLM_OK)
         return fail(o, &err);
-    *with_lane = *o;
     with_lane->lane = c->saved->lane;
     return EXIT_DONE;
 }
@@ -128,7 +127,7 @@ static int compile_saved(const struct common_options *o, const char *file, const
 {
     struct glm_error err = {0};
     struct glm_plan **plans = NULL;
-    struct common_options with_lane;
+    struct common_options with_lane = *o;
     int rc = read_saved(o, file, text, c, &with_lane, &plans);
     if (rc == EXIT_DONE && check_spec_file(file, c->saved, &err) == GLM_OK)
         rc = compile_spec(&with_lane, c->saved->spec_path, c->saved->spec_text,
