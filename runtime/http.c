@@ -23,7 +23,6 @@
 enum {
     HTTP_THREADS = 4,
     MAX_CONNECTIONS = 512,
-    STALL_TIMEOUT_S = 120, /* of a client that takes nothing of its answer */
     EXCHANGE_ARENA_BYTES = 256 << 10,
     MAX_KEYS = 64,
     KEY_FILE_BYTES = 64 << 10,
@@ -47,6 +46,7 @@ struct glm_http {
     pthread_cond_t unused;
     struct glm_scheduler *scheduler;
     const struct glm_tokenizer *tokenizer;
+    size_t longest_token_bytes;
     unsigned n_using; /* exchanges that hold the lane */
     bool detaching;
     char why[256]; /* no lane is attached */
@@ -84,6 +84,7 @@ static void acquire_lane(struct http_exchange *x)
     if (x->scheduler == NULL && h->scheduler != NULL && !h->detaching) {
         x->scheduler = h->scheduler;
         x->tokenizer = h->tokenizer;
+        x->longest_token_bytes = h->longest_token_bytes;
         h->n_using++;
     }
     snprintf(x->why, sizeof x->why, "%s", h->why);
@@ -484,7 +485,7 @@ static enum MHD_Result on_request(void *context, struct MHD_Connection *connecti
     return x->route->handle(x);
 }
 
-/* One line a request (reference/serving.md 5.3); never what was asked or answered. A path that is
+/* One line a request (docs/api.md); never what was asked or answered. A path that is
  * no route's is the client's text and stays out. */
 static void log_request(const struct http_exchange *x)
 {
@@ -606,7 +607,7 @@ static enum glm_status start_daemon(struct glm_http *h, struct glm_error *err)
         MHD_OPTION_LISTEN_SOCKET, h->socket, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS,
         MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-        STALL_TIMEOUT_S, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10),
+        h->limits.stall_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10),
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (h->daemon == NULL)
         return glm_fail(err, GLM_EIO, "cannot start the HTTP server on %s:%u",
@@ -663,6 +664,7 @@ struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *lau
     return (struct glm_http_limits){.keepalive_ms = 15000,
                                     .idle_ms = 120000,
                                     .body_ms = 60000,
+                                    .stall_s = 120,
                                     .held_bytes = bodies > least ? bodies : least};
 }
 
@@ -673,10 +675,25 @@ enum glm_status glm_http_start(const struct glm_launch_file *launch, const struc
     return glm_http_start_with(launch, plan, &limits, out, port, err);
 }
 
+static size_t longest_token(const struct glm_tokenizer *t)
+{
+    size_t longest = 1;
+    struct buf bytes = {0};
+    for (uint32_t id = 0; id < glm_tokenizer_size(t); id++) {
+        buf_clear(&bytes);
+        glm_tokenizer_bytes(t, (int32_t)id, false, &bytes);
+        longest = bytes.len > longest ? bytes.len : longest;
+    }
+    buf_release(&bytes);
+    return longest;
+}
+
 void glm_http_attach(struct glm_http *h, struct glm_scheduler *s, const struct glm_tokenizer *t)
 {
+    const size_t longest = longest_token(t);
     pthread_mutex_lock(&h->lock);
     h->tokenizer = t;
+    h->longest_token_bytes = longest;
     h->scheduler = s;
     h->detaching = false;
     pthread_mutex_unlock(&h->lock);

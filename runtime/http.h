@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The HTTP server of rank 0: routes, framing, keys, error objects (reference/serving.md 1 and 2).
+/* The HTTP server of rank 0: routes, framing, keys, error objects (docs/api.md).
  * It opens its port before the lane is live and answers 503 until a lane is attached, so that a
  * port that is taken is found before any weight is read and a restart keeps the address.
  * Bound to the launch document's address only. */
@@ -21,9 +21,10 @@ struct glm_http_limits {
     uint32_t keepalive_ms; /* silence of a stream before a comment is written; 0: none ever */
     uint32_t idle_ms;      /* between requests, and for the headers of one */
     uint32_t body_ms;      /* for a body, plus a second for each 64 KiB of it */
+    uint32_t stall_s;      /* for a client to take a part of its answer */
     uint64_t held_bytes;   /* bodies and what is read from them, over all requests */
 };
-/* 15 s, 2 min, 1 min; 8 bodies of the largest size, at least 256 MiB. */
+/* 15 s, 2 min, 1 min, 2 min; 8 bodies of the largest size, at least 256 MiB. */
 struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch);
 /* As glm_http_start, with other limits. */
 enum glm_status glm_http_start_with(const struct glm_launch_file *launch,

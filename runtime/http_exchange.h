@@ -12,7 +12,7 @@
 
 struct generation; /* http_generation.c: a reply being made for an exchange */
 
-/* One row of the error table (reference/serving.md 2.1). Texts are borrowed: a message that is made
+/* One row of the error table (docs/api.md). Texts are borrowed: a message that is made
  * lives in the exchange's arena. */
 struct http_error {
     unsigned status;
@@ -30,6 +30,7 @@ struct http_exchange {
     const char *path, *method;             /* path: normalised, in the arena */
     struct glm_scheduler *scheduler;       /* held from the handler's start to the end; NULL: */
     const struct glm_tokenizer *tokenizer; /* no lane is attached, `why` says why */
+    size_t longest_token_bytes;
     char why[256];
     struct arena arena; /* everything of this request */
     struct buf body;

@@ -179,7 +179,7 @@ static bool read_string(const struct field *d, const struct glm_json *v, struct 
     return *out != NULL || complain(error, d->name, NULL, "'%s' is too large", d->name);
 }
 
-/* reference/serving.md 4.1. */
+/* The table of docs/api.md, Thinking. */
 static bool read_effort(const struct field *d, const struct glm_json *v, struct http_fields *f,
                         struct http_field_error *error)
 {
@@ -339,6 +339,11 @@ static bool read_field(const struct field *d, const struct glm_json *v, struct a
     return true;
 }
 
+const char *http_fields_name(size_t i)
+{
+    return i < sizeof fields / sizeof fields[0] ? fields[i].name : NULL;
+}
+
 void http_fields_init(struct http_fields *f, bool thinking, const char *effort)
 {
     *f = (struct http_fields){
@@ -366,7 +371,7 @@ static bool check_tools(const struct http_fields *f, struct http_field_error *er
     return true;
 }
 
-/* On or off (reference/serving.md 4.1): an explicit switch wins, then the effort, then the default.
+/* On or off (docs/api.md): an explicit switch wins, then the effort, then the default.
  */
 static void settle_thinking(struct http_fields *f)
 {
@@ -397,7 +402,7 @@ static bool is_media(const struct glm_json *part)
 }
 
 /* A picture cannot be answered without vision; one in a tool's result is rendered as the template's
- * marker, so that an agent's session goes on (reference/serving.md 1.7). */
+ * marker, so that an agent's session goes on. */
 static bool check_content(const struct glm_json *message, size_t i, struct http_field_error *error)
 {
     const struct glm_json *content = glm_json_get(message, "content");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The request fields of the completion routes: one table validates and reads a body
- * (reference/serving.md 1.1, 1.8). */
+ * (docs/api.md). */
 #ifndef GLM_RUNTIME_HTTP_FIELDS_H
 #define GLM_RUNTIME_HTTP_FIELDS_H
 
@@ -37,6 +37,8 @@ void http_fields_init(struct http_fields *f, bool thinking, const char *effort);
  * (developer becomes system). False: *error says what. */
 bool http_fields_read(struct glm_json *body, enum http_route_kind kind, struct arena *arena,
                       struct http_fields *f, struct http_field_error *error);
+/* Name of the table's field i, NULL past its end. */
+const char *http_fields_name(size_t i);
 /* Appends the prompt text of chat fields that were read: the one place that maps fields to the
  * template. Errors: GLM_EINVAL with what the template rejects, GLM_ENOMEM. */
 enum glm_status http_fields_render(const struct http_fields *f, bool generation_prompt,

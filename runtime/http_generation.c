@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A completion from request body to last byte: fields, prompt ids, the scheduler's request, and the
- * reply as one JSON object or as server-sent events (reference/serving.md 1.1 to 1.5, 1.8). The two
+ * reply as one JSON object or as server-sent events (docs/api.md). The two
  * routes differ in how a prompt becomes ids and in the shape of a piece of reply. */
 #include "runtime/clock.h"
 #include "runtime/http_exchange.h"
@@ -408,7 +408,7 @@ static void on_notify(void *context)
 }
 
 /* Default seed: the first 8 bytes, little endian, of SHA-256 over the ids joined by commas, "|" and
- * salt 0, masked to 63 bits (reference/drafters.md 4), so that the same request has the same reply.
+ * salt 0, masked to 63 bits, so that the same request has the same reply.
  */
 static uint64_t prompt_seed(const struct glm_ids *ids)
 {
@@ -430,12 +430,40 @@ static const char *prompt_field(const struct generation *g)
     return g->kind == HTTP_CHAT ? "messages" : "prompt";
 }
 
+static enum MHD_Result answer_no_memory(struct http_exchange *x)
+{
+    struct glm_error err = {0};
+    glm_fail(&err, GLM_ENOMEM, "out of memory while reading the prompt");
+    return http_answer_failure(x, &err);
+}
+
+/* What a prompt and its reply can hold. */
+static uint64_t window_of(const struct http_exchange *x)
+{
+    const struct glm_plan_limits *l = &http_plan(x)->limits;
+    return l->window_tokens < l->pool_tokens ? l->window_tokens : l->pool_tokens;
+}
+
+static enum MHD_Result answer_too_long(struct generation *g, const char *n_prompt,
+                                       bool shorter_reply)
+{
+    const int64_t asked = g->fields.max_tokens;
+    char message[400], reply[80] = "";
+    if (asked > 0)
+        snprintf(reply, sizeof reply, " and the reply was asked to have up to %lld",
+                 (long long)asked);
+    snprintf(message, sizeof message,
+             "this model's maximum context length is %llu tokens: the prompt has %s%s. Shorten the "
+             "prompt%s",
+             (unsigned long long)window_of(g->exchange), n_prompt, reply,
+             shorter_reply ? " or lower max_tokens" : "");
+    return http_answer_invalid(g->exchange, prompt_field(g), "context_length_exceeded", message);
+}
+
 /* Settles the reply's length against the window. True: *max_tokens is set. */
 static bool settle_length(struct generation *g, uint32_t *max_tokens, enum MHD_Result *answer)
 {
-    const struct glm_plan_limits *limits = &http_plan(g->exchange)->limits;
-    const uint64_t window =
-        limits->window_tokens < limits->pool_tokens ? limits->window_tokens : limits->pool_tokens;
+    const uint64_t window = window_of(g->exchange);
     const uint64_t left = g->prompt.n < window ? window - g->prompt.n : 0;
     const int64_t asked = g->fields.max_tokens;
     const uint64_t wanted = asked > 0 ? (uint64_t)asked : http_launch(g->exchange)->max_tokens;
@@ -444,19 +472,32 @@ static bool settle_length(struct generation *g, uint32_t *max_tokens, enum MHD_R
         return false;
     }
     if (left == 0 || (asked > 0 && wanted > left)) {
-        char message[400];
-        snprintf(
-            message, sizeof message,
-            "this model's maximum context length is %llu tokens: the prompt has %zu and the reply "
-            "was asked to have up to %llu. Shorten the prompt%s",
-            (unsigned long long)window, g->prompt.n, (unsigned long long)wanted,
-            left > 0 ? " or lower max_tokens" : "");
-        *answer =
-            http_answer_invalid(g->exchange, prompt_field(g), "context_length_exceeded", message);
+        char n_prompt[32];
+        snprintf(n_prompt, sizeof n_prompt, "%zu", g->prompt.n);
+        *answer = answer_too_long(g, n_prompt, left > 0);
         return false;
     }
     *max_tokens = (uint32_t)(wanted < left ? wanted : left);
     return true;
+}
+
+/* Ids of the prompt's text. One that cannot fit, however long its tokens are, is refused before
+ * minutes of tokenizing. False: *answer has been given. */
+static bool encode_prompt(struct generation *g, const char *text, size_t len,
+                          enum MHD_Result *answer)
+{
+    struct http_exchange *x = g->exchange;
+    const size_t least = len / x->longest_token_bytes;
+    if (least > window_of(x)) {
+        char n_prompt[48];
+        snprintf(n_prompt, sizeof n_prompt, "at least %zu", least);
+        *answer = answer_too_long(g, n_prompt, false);
+        return false;
+    }
+    if (glm_tokenizer_encode(x->tokenizer, text, len, true, &g->prompt) == GLM_OK)
+        return true;
+    *answer = answer_no_memory(x);
+    return false;
 }
 
 static enum MHD_Result submit(struct generation *g)
@@ -538,7 +579,7 @@ static struct generation *new_generation(struct http_exchange *x, enum http_rout
 }
 
 /* The reply starts inside the think block when the last think tag after the last assistant token
- * opens one (reference/serving.md 4.2); decided on ids. */
+ * opens one; decided on ids. */
 static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_ids *ids)
 {
     const int32_t open = glm_tokenizer_added(t, "<think>"),
@@ -551,13 +592,6 @@ static bool starts_in_reasoning(const struct glm_tokenizer *t, const struct glm_
             return false;
     }
     return false;
-}
-
-static enum MHD_Result answer_no_memory(struct http_exchange *x)
-{
-    struct glm_error err = {0};
-    glm_fail(&err, GLM_ENOMEM, "out of memory while reading the prompt");
-    return http_answer_failure(x, &err);
 }
 
 static enum MHD_Result finish_setup(struct http_exchange *x, struct generation *g,
@@ -579,18 +613,16 @@ enum MHD_Result http_chat_completions(struct http_exchange *x)
         return answer;
     struct glm_error err = {0};
     struct buf text = {0};
-    enum glm_status status = http_fields_render(&g->fields, true, &text, &err);
-    if (status == GLM_OK)
-        status = glm_tokenizer_encode(x->tokenizer, buf_text(&text), text.len, true, &g->prompt);
-    buf_release(&text);
+    const enum glm_status status = http_fields_render(&g->fields, true, &text, &err);
     if (status == GLM_EINVAL) {
         answer = http_answer_invalid(x, "messages", NULL, err.message);
     } else if (status != GLM_OK) {
         answer = answer_no_memory(x);
-    } else {
+    } else if (encode_prompt(g, buf_text(&text), text.len, &answer)) {
         g->in_reasoning = starts_in_reasoning(x->tokenizer, &g->prompt);
         answer = submit(g);
     }
+    buf_release(&text);
     return finish_setup(x, g, answer);
 }
 
@@ -609,23 +641,31 @@ static enum glm_status read_ids(const struct glm_json *prompt, uint32_t d_vocab,
     return GLM_OK;
 }
 
-/* A string, an array of ids, or an array that holds one of either. */
-static enum glm_status read_prompt(struct generation *g, struct glm_error *err)
+/* A string, an array of ids, or an array that holds one of either. False: *answer was given. */
+static bool read_prompt(struct generation *g, enum MHD_Result *answer)
 {
-    const struct http_exchange *x = g->exchange;
+    struct http_exchange *x = g->exchange;
     const struct glm_json *prompt = g->fields.prompt;
+    struct glm_error err = {0};
+    enum glm_status status = GLM_OK;
     if (prompt->type == GLM_JSON_ARRAY && prompt->first != NULL &&
         (prompt->first->type == GLM_JSON_STRING || prompt->first->type == GLM_JSON_ARRAY)) {
         if (prompt->n_children > 1)
-            return glm_fail(err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request",
-                            prompt->n_children);
+            status = glm_fail(&err, GLM_EINVAL, "'prompt' holds %zu prompts: send one a request",
+                              prompt->n_children);
         prompt = prompt->first;
     }
-    if (prompt->type == GLM_JSON_STRING)
-        return glm_tokenizer_encode(x->tokenizer, prompt->text, prompt->len, true, &g->prompt);
-    if (prompt->type == GLM_JSON_ARRAY)
-        return read_ids(prompt, http_plan(x)->d_vocab, &g->prompt, err);
-    return glm_fail(err, GLM_EINVAL, "'prompt' must be a string or an array of token ids");
+    if (status == GLM_OK && prompt->type == GLM_JSON_STRING)
+        return encode_prompt(g, prompt->text, prompt->len, answer);
+    if (status == GLM_OK && prompt->type == GLM_JSON_ARRAY)
+        status = read_ids(prompt, http_plan(x)->d_vocab, &g->prompt, &err);
+    else if (status == GLM_OK)
+        status = glm_fail(&err, GLM_EINVAL, "'prompt' must be a string or an array of token ids");
+    if (status == GLM_EINVAL)
+        *answer = http_answer_invalid(x, "prompt", NULL, err.message);
+    else if (status != GLM_OK)
+        *answer = answer_no_memory(x);
+    return status == GLM_OK;
 }
 
 enum MHD_Result http_completions(struct http_exchange *x)
@@ -634,13 +674,7 @@ enum MHD_Result http_completions(struct http_exchange *x)
     struct generation *g = new_generation(x, HTTP_COMPLETION, &answer);
     if (g == NULL)
         return answer;
-    struct glm_error err = {0};
-    const enum glm_status status = read_prompt(g, &err);
-    if (status == GLM_EINVAL)
-        answer = http_answer_invalid(x, "prompt", NULL, err.message);
-    else if (status != GLM_OK)
-        answer = answer_no_memory(x);
-    else
+    if (read_prompt(g, &answer))
         answer = submit(g);
     return finish_setup(x, g, answer);
 }

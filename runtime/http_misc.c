@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The routes beside completions: models, tokenize, detokenize, health, metrics
- * (reference/serving.md 1.9, 1.12, 5.1, 5.2). */
+ * (docs/api.md). */
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
 

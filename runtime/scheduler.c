@@ -92,7 +92,6 @@ static void over(struct glm_scheduler *s, struct glm_request *r, enum glm_finish
         s->stats.failed_total++;
 }
 
-
 static bool is_end_id(const struct glm_plan *plan, int32_t id)
 {
     for (uint32_t i = 0; i < plan->n_end_ids; i++)
@@ -145,7 +144,7 @@ static uint32_t free_stream(const struct glm_scheduler *s)
     return i;
 }
 
-/* Only the head of the queue is asked: nobody overtakes it (reference/serving.md 3.3). One a list,
+/* Only the head of the queue is asked: nobody overtakes it. One a list,
  * because the pool's answer counts what the list has not claimed yet. */
 static void push_admission(struct glm_scheduler *s)
 {

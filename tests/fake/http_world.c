@@ -32,6 +32,8 @@ struct http_world *http_world_new(const struct http_world_options *options)
         limits.idle_ms = options->limits.idle_ms;
     if (options->limits.body_ms > 0)
         limits.body_ms = options->limits.body_ms;
+    if (options->limits.stall_s > 0)
+        limits.stall_s = options->limits.stall_s;
     if (options->limits.held_bytes > 0)
         limits.held_bytes = options->limits.held_bytes;
     setenv("GLM_LOG", "error", 0);

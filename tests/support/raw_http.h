@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client that writes raw bytes and reads answers byte by byte as HTTP/1.1 says, so that a test
- * sees what a client library would hide. Every call fails the test after ten seconds. */
+ * sees what a client library would hide. Every call fails the test after two minutes. */
 #ifndef GLM_TESTS_RAW_HTTP_H
 #define GLM_TESTS_RAW_HTTP_H
 

@@ -731,6 +731,15 @@ static void prompts_over_the_window_say_so_in_words_agents_know(void **state)
     assert_non_null(strstr(a.body, "\"completion_tokens\":1"));
     raw_answer_free(&a);
     free(post);
+    /* text that cannot fit is not tokenized first */
+    char *long_text = malloc(600000);
+    assert_non_null(long_text);
+    memset(long_text, 'a', 600000);
+    memcpy(long_text, "{\"prompt\":\"", 11);
+    strcpy(long_text + 590000, "\"}");
+    expect_post_error(w, "/v1/completions", long_text, "prompt", "context_length_exceeded",
+                      "at least");
+    free(long_text);
     snprintf(tail, sizeof tail, "],\"max_tokens\":2}");
     strcpy(end, tail);
     expect_post_error(w, "/v1/completions", json, "prompt", "context_length_exceeded",

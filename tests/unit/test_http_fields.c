@@ -2,6 +2,7 @@
 /* The table of request fields: every field's type, range and default, and the prompt that chat
  * fields render. */
 #include "runtime/http_fields.h"
+#include "tests/support/folder.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -441,6 +442,20 @@ static void a_body_too_large_for_its_arena_is_said_so(void **state)
     arena_release(&arena);
 }
 
+static void the_reference_page_names_every_field(void **state)
+{
+    (void)state;
+    size_t len;
+    char *page = folder_read("docs", "api.md", &len);
+    for (size_t i = 0; http_fields_name(i) != NULL; i++) {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "`%s`", http_fields_name(i));
+        if (strstr(page, quoted) == NULL)
+            fail_msg("docs/api.md does not name %s", quoted);
+    }
+    free(page);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -455,6 +470,7 @@ int main(void)
         cmocka_unit_test(system_messages_stay_where_they_are_and_developer_becomes_one),
         cmocka_unit_test(tools_are_rendered_unless_none_may_be_called),
         cmocka_unit_test(pictures_are_refused_but_in_the_results_of_tools),
+        cmocka_unit_test(the_reference_page_names_every_field),
         cmocka_unit_test(a_body_too_large_for_its_arena_is_said_so),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
