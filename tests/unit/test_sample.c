@@ -83,41 +83,59 @@ static const struct glm_draw settings[] = {
     {.temperature = 1e-9f, .top_p = 1},
     {.temperature = 1e-9f, .top_p = 0.9f},
 };
-enum { N_SETTINGS = sizeof settings / sizeof settings[0] };
+enum { N_SETTINGS = sizeof settings / sizeof settings[0], SEEDS = 5, N_ROWS = N_SETTINGS * SEEDS };
 
-/* Rows of logits, one a setting: shape 0 normal, 1 with many equal values, 2 nearly flat, 3 peaked;
- * end ids stand high. */
+/* Rows of logits, SEEDS a setting: shape 0 normal, 1 with many equal values, 2 nearly flat, 3
+ * peaked; end ids stand high. */
 static float *make_rows(const struct vocabulary *vocab, struct test_random *random, int shape)
 {
     static const float scales[] = {3, 2, 0.05f, 8};
-    float *rows = test_normals(random, (size_t)(N_SETTINGS * vocab->v), scales[shape], 0);
-    for (int32_t i = 0; i < N_SETTINGS * vocab->v; i++) {
+    float *rows = test_normals(random, (size_t)(N_ROWS * vocab->v), scales[shape], 0);
+    for (int32_t i = 0; i < N_ROWS * vocab->v; i++) {
         if (shape == 1)
             rows[i] = rintf(rows[i] * 2) / 2;
         if (i % vocab->v >= vocab->valid)
             rows[i] = 50; /* would win, were it not masked */
     }
     for (int32_t e = 0; e < vocab->n_ends; e++)
-        for (int32_t o = 0; o < N_SETTINGS; o++)
+        for (int32_t o = 0; o < N_ROWS; o++)
             rows[o * vocab->v + vocab->ends[e]] += 4;
     return rows;
 }
 
-/* Draws every setting and compares; returns how many rows asked for more than c candidates. */
-static int compare(const struct vocabulary *vocab, const float *rows, const struct glm_draw *draws,
-                   int32_t world, int32_t c, uint32_t threads)
+/* One case: rows, how to draw them, and the tokens that the whole rows give. */
+struct problem {
+    const struct vocabulary *vocab;
+    float *rows;
+    struct glm_draw draws[N_ROWS];
+    int32_t want[N_ROWS];
+};
+
+static void make_problem(struct problem *p, const struct vocabulary *vocab,
+                         struct test_random *random, int shape)
 {
-    int32_t tokens[N_SETTINGS];
+    p->vocab = vocab;
+    p->rows = make_rows(vocab, random, shape);
+    for (int32_t i = 0; i < N_ROWS; i++) {
+        p->draws[i] = settings[i % N_SETTINGS];
+        p->draws[i].seed = test_random_u64(random);
+        p->draws[i].position = (int32_t)(test_random_u64(random) % 100000);
+        p->want[i] = reference_draw(&p->draws[i], p->rows + i * vocab->v, vocab->valid, vocab->ends,
+                                    vocab->n_ends);
+    }
+}
+
+/* Draws every row and compares; returns how many asked for more than c candidates. */
+static int compare(const struct problem *p, int32_t world, int32_t c, uint32_t threads)
+{
+    int32_t tokens[N_ROWS];
     int n_wider = 0;
-    draw_rows(vocab, rows, draws, N_SETTINGS, world, c, threads, tokens);
-    for (int32_t o = 0; o < N_SETTINGS; o++) {
-        int32_t want = reference_draw(&draws[o], rows + o * vocab->v, vocab->valid, vocab->ends,
-                                      vocab->n_ends);
-        if (tokens[o] == GLM_DRAW_WIDER)
+    draw_rows(p->vocab, p->rows, p->draws, N_ROWS, world, c, threads, tokens);
+    for (int32_t i = 0; i < N_ROWS; i++)
+        if (tokens[i] == GLM_DRAW_WIDER)
             n_wider++;
         else
-            assert_int_equal(tokens[o], want);
-    }
+            assert_int_equal(tokens[i], p->want[i]);
     return n_wider;
 }
 
@@ -128,21 +146,16 @@ static void draws_the_token_of_the_whole_row_on_any_number_of_ranks(void **state
     struct test_random random = {9};
     int n_wider = 0, n_rows = 0;
     for (int repeat = 0; repeat < 12; repeat++) {
-        struct glm_draw draws[N_SETTINGS];
-        float *rows = make_rows(&vocab, &random, repeat % 4);
-        for (size_t i = 0; i < N_SETTINGS; i++) {
-            draws[i] = settings[i];
-            draws[i].seed = test_random_u64(&random);
-            draws[i].position = (int32_t)(test_random_u64(&random) % 100000);
-        }
+        struct problem p;
+        make_problem(&p, &vocab, &random, repeat % 4);
         for (int32_t world = 1; world <= 4; world++) {
-            n_wider += compare(&vocab, rows, draws, world, 48, 1 + (uint32_t)(repeat + world) % 3);
-            n_rows += N_SETTINGS;
+            n_wider += compare(&p, world, 48, 1 + (uint32_t)(repeat + world) % 3);
+            n_rows += N_ROWS;
         }
         /* whole shares decide every row */
-        assert_int_equal(compare(&vocab, rows, draws, 1, vocab.v, 2), 0);
-        assert_int_equal(compare(&vocab, rows, draws, 3, vocab.v, 1), 0);
-        free(rows);
+        assert_int_equal(compare(&p, 1, vocab.v, 2), 0);
+        assert_int_equal(compare(&p, 3, vocab.v, 1), 0);
+        free(p.rows);
     }
     print_message("%d of %d rows needed more than 48 candidates a rank\n", n_wider, n_rows);
     assert_true(n_wider > 0 && n_wider < n_rows / 3);
@@ -154,15 +167,11 @@ static void large_shards_are_worked_in_blocks(void **state)
     const struct vocabulary vocab = {5000, 4990, {4989, 2048, -1}, 2};
     struct test_random random = {10};
     for (int shape = 0; shape < 4; shape++) {
-        struct glm_draw draws[N_SETTINGS];
-        float *rows = make_rows(&vocab, &random, shape);
-        for (size_t i = 0; i < N_SETTINGS; i++) {
-            draws[i] = settings[i];
-            draws[i].seed = test_random_u64(&random);
-        }
-        assert_true(compare(&vocab, rows, draws, 1, 256, 3) < N_SETTINGS / 2);
-        assert_int_equal(compare(&vocab, rows, draws, 2, vocab.v, 2), 0);
-        free(rows);
+        struct problem p;
+        make_problem(&p, &vocab, &random, shape);
+        assert_true(compare(&p, 1, 256, 3) < N_ROWS / 2);
+        assert_int_equal(compare(&p, 2, vocab.v, 2), 0);
+        free(p.rows);
     }
 }
 
@@ -171,11 +180,61 @@ static void a_rank_without_ids_offers_nothing(void **state)
     (void)state;
     const struct vocabulary vocab = {128, 100, {-1}, 0}; /* rank 1: ids 64..99; ranks 2, 3: none */
     struct test_random random = {11};
-    struct glm_draw draws[N_SETTINGS];
-    float *rows = make_rows(&vocab, &random, 0);
-    memcpy(draws, settings, sizeof draws);
-    assert_int_equal(compare(&vocab, rows, draws, 4, 64, 2), 0);
+    struct problem p;
+    make_problem(&p, &vocab, &random, 0);
+    assert_int_equal(compare(&p, 4, 64, 2), 0);
+    free(p.rows);
+}
+
+/* Probabilities 0.4, 0.3, 0.2, 0.1 for ids 7, 5, 6, 4: over many seeds exactly the kept ids are
+ * drawn. */
+static void cuts_keep_exactly_what_the_rules_say(void **state)
+{
+    (void)state;
+    static const struct {
+        struct glm_draw draw;
+        unsigned ids; /* bit i: id i is drawn */
+    } cases[] = {
+        {{.temperature = 1, .top_p = 1}, 0xf0},
+        {{.temperature = 1, .top_p = 0.95f}, 0xf0},
+        {{.temperature = 1, .top_p = 0.85f}, 0xe0},
+        {{.temperature = 1, .top_p = 0.69f}, 0xa0},
+        {{.temperature = 1, .top_p = 0.39f}, 0x80},
+        {{.temperature = 1, .top_p = 0.72f}, 0xe0},
+        {{.temperature = 1, .top_p = 1, .top_k = 3}, 0xe0},
+        {{.temperature = 1, .top_p = 1, .top_k = 4}, 0xf0},
+        {{.temperature = 1, .top_p = 0.56f, .top_k = 2}, 0x80}, /* 0.4 of 0.7 is 0.571 */
+        {{.temperature = 1, .top_p = 0.58f, .top_k = 2}, 0xa0},
+        {{.temperature = 1, .top_p = 1, .min_p = 0.3f}, 0xe0}, /* 0.1 / 0.4 is 0.25 */
+        {{.temperature = 1, .top_p = 1, .min_p = 0.74f}, 0xa0},
+        {{.temperature = 1, .top_p = 1, .min_p = 0.76f}, 0x80},
+        {{.temperature = 0.5f, .top_p = 0.5f}, 0x80}, /* squared: 0.533, 0.3, 0.133, 0.033 */
+        {{.temperature = 0.5f, .top_p = 0.6f}, 0xa0},
+    };
+    float row[8];
+    for (int i = 0; i < 8; i++)
+        row[i] = -100;
+    row[7] = logf(0.4f), row[5] = logf(0.3f), row[6] = logf(0.2f), row[4] = logf(0.1f);
+    const struct vocabulary vocab = {8, 8, {-1}, 0};
+    enum { TRIES = 400 };
+    float *rows = calloc(TRIES * 8, sizeof *rows);
+    struct glm_draw *draws = calloc(TRIES, sizeof *draws);
+    int32_t *tokens = calloc(TRIES, sizeof *tokens);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        unsigned drawn = 0;
+        for (uint64_t t = 0; t < TRIES; t++) {
+            memcpy(rows + 8 * t, row, sizeof row);
+            draws[t] = cases[i].draw;
+            draws[t].seed = t;
+        }
+        draw_rows(&vocab, rows, draws, TRIES, 1, 8, 1, tokens);
+        for (size_t t = 0; t < TRIES; t++)
+            drawn |= 1u << tokens[t];
+        assert_int_equal(drawn, cases[i].ids);
+    }
     free(rows);
+    free(draws);
+    free(tokens);
 }
 
 static void too_few_candidates_are_never_guessed(void **state)
@@ -248,6 +307,7 @@ int main(void)
         cmocka_unit_test(draws_the_token_of_the_whole_row_on_any_number_of_ranks),
         cmocka_unit_test(large_shards_are_worked_in_blocks),
         cmocka_unit_test(a_rank_without_ids_offers_nothing),
+        cmocka_unit_test(cuts_keep_exactly_what_the_rules_say),
         cmocka_unit_test(too_few_candidates_are_never_guessed),
         cmocka_unit_test(odd_logits_are_drawn_without_harm),
         cmocka_unit_test(noise_has_the_published_check_values),
