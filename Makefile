@@ -106,17 +106,21 @@ $(REPLAYS): $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/%.o $(BUILD)/tests/fuzz/replay.
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $^ $(LIBS) -o $@
 
+# For targets that a newcomer types: every core, unless make was told how many.
+ALL_CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 deps: ## install what the build needs (Debian, Ubuntu)
 	$(Q)tests/install-packages build
 
-demo: deps ## build, apply clusters/demo/demo.yaml and ask the model one question
-	$(Q)$(MAKE) --no-print-directory all
+demo: ## build, apply clusters/demo/demo.yaml and ask the model one question
+	$(Q)tests/install-packages demo
+	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) all
 	$(Q)clusters/demo/run $(BUILD)
 
 test: check
 check: ## install what is missing and run every test of this machine (at most 10 minutes)
 	$(Q)tests/install-packages check
-	$(Q)$(MAKE) --no-print-directory check-only
+	$(Q)$(MAKE) --no-print-directory $(ALL_CORES) check-only
 
 check-only: all
 	$(Q)$(MAKE) --no-print-directory tests replays

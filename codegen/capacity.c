@@ -93,6 +93,8 @@ static uint64_t room(const struct glm_node *n)
     return n->memory_bytes > n->reserve_bytes ? n->memory_bytes - n->reserve_bytes : 0;
 }
 
+#define FIT_HINT "name more ranks, or lower the lane's window, streams, pool or prefill"
+
 static double gib(uint64_t bytes)
 {
     return (double)bytes / (1024.0 * 1024 * 1024);
@@ -120,7 +122,7 @@ static enum glm_status too_large(const struct glm_lane *lane, const struct glm_c
         "(%.2f less %.2f reserve); largest parts in GiB: %s",
         r->plan->rank, lane->name, r->node->name, gib(sum(parts)), gib(room(r->node)),
         gib(r->node->memory_bytes), gib(r->node->reserve_bytes), largest);
-    glm_error_hint(err, "name more ranks, or lower window, streams, pool_tokens or prefill_rows");
+    glm_error_hint(err, FIT_HINT);
     return GLM_ECAPACITY;
 }
 
@@ -179,4 +181,33 @@ enum glm_status glm_capacity_settle(const struct glm_lane *lane, struct glm_capa
             st = set_memory(ranks[i].plan, parts, arena, err);
     }
     return st;
+}
+
+enum glm_status glm_plan_check_host(const struct glm_cluster *c, const struct glm_lane *lane,
+                                    struct glm_plan *const *plans, uint32_t node,
+                                    uint64_t has_bytes, struct glm_error *err)
+{
+    char ranks[64] = "", declared[64] = "";
+    uint64_t need = 0, reserve = 0, said = glm_cluster_host_bytes(c, lane, node);
+    for (uint32_t i = 0; i < lane->n_ranks; i++) {
+        const struct glm_node *other = &c->nodes[lane->ranks[i]];
+        size_t used = strlen(ranks);
+        if (!glm_node_shares_memory(&c->nodes[node], other))
+            continue;
+        snprintf(ranks + used, sizeof ranks - used, "%s%u", used ? ", " : "", i);
+        reserve += other->reserve_bytes;
+        if (__builtin_add_overflow(need, glm_plan_total_bytes(plans[i]), &need))
+            need = UINT64_MAX / 2;
+    }
+    if (need <= has_bytes && reserve <= has_bytes - need)
+        return GLM_OK;
+    if (said > 0)
+        snprintf(declared, sizeof declared, " (their nodes declare %.2f)", gib(said));
+    glm_fail(err, GLM_ECAPACITY,
+             "cannot fit rank%s %s of lane '%s' on host '%s': together they need %.2f GiB and "
+             "reserve %.2f%s, it has %.2f GiB",
+             strchr(ranks, ',') ? "s" : "", ranks, lane->name, c->nodes[node].host, gib(need),
+             gib(reserve), declared, gib(has_bytes));
+    glm_error_hint(err, FIT_HINT);
+    return GLM_ECAPACITY;
 }

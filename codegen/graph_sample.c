@@ -28,7 +28,7 @@ static void sample_program(struct glm_builder *b, const char *program, const cha
         glm_build_kernel(b, glm_text(b, "candidates%s", suffix), "candidates",
                          GLM_PARAMS(GLM_INT("V", vocab.count, "rank's vocabulary"),
                                     GLM_INT("FIRST", vocab.first, "rank's vocabulary"),
-                                    GLM_INT("VALID", b->model->d_vocab, "plan.n_valid_ids"),
+                                    GLM_INT("VALID", m->n_valid_ids, "plan.n_valid_ids"),
                                     GLM_INT("C", n, "candidates a rank")));
     const char *draw = glm_build_kernel(b, glm_text(b, "draw%s", suffix), "draw",
                                         GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks"),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums over a plan: state planes, arenas, scratch. Owns the arithmetic of sizes; what a node has
- * and whether it fits is capacity's in graph.c, where things lie is the runtime's. */
+ * and whether it fits is capacity.c's, where things lie is the runtime's. */
 #include "codegen/memory.h"
 
 #include <stdio.h>

@@ -11,9 +11,10 @@
 const uint32_t glm_kernel_abi = GLM_HOST_ABI_VERSION;
 
 #define MIXES (2 * GLM_S + GLM_S * GLM_S)
-#define SUMS  (MIXES + 1)                                    /* the dots, then the sum of squares */
-#define COLS  (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short \
-                                                              */
+#define SUMS  (MIXES + 1) /* the dots, then the sum of squares */
+#define COLS                                                                            \
+    (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short \
+                                                    */
 #define BLOCKS ((GLM_D + COLS - 1) / COLS)
 #define TILE   4                       /* rows that share the conversion of fn */
 #define SPREAD (GLM_S * GLM_D >= 4096) /* a row's dots are worth a barrier */

@@ -653,7 +653,8 @@ GLM_INLINE uint8_t glm_f32_e4m3(float a)
     u += 0x7ffffu + ((u >> 20) & 1u);
     return (uint8_t)(sign | ((u - 0x3c000000u) >> 20));
 }
-GLM_INLINE glm_f32x16 glm_load_e4m3(const uint8_t *p)
+/* 16 codes, one a lane. */
+GLM_INLINE glm_u32x16 glm_load_u8(const uint8_t *p)
 {
     glm_u32x16 c;
 #if defined(GLM_AVX512)
@@ -666,16 +667,26 @@ GLM_INLINE glm_f32x16 glm_load_e4m3(const uint8_t *p)
     for (int i = 0; i < 16; i++)
         c.v[i / 4][i % 4] = p[i];
 #endif
-    glm_u32x16 sign = glm_shl_u32(glm_and_u32(c, glm_splat_u32(0x80)), 24);
-    glm_u32x16 m = glm_and_u32(c, glm_splat_u32(0x7f));
-    glm_f32x16 r = glm_mul(glm_from_bits(glm_shl_u32(m, 20)), glm_splat(0x1p120f));
-    glm_i32x16 nan = glm_eq_i32(glm_u32_as_i32(m), glm_splat_i32(0x7f));
-    return glm_from_bits(
-        glm_or_u32(glm_select_u32(nan, glm_splat_u32(0x7fc00000u), glm_bits(r)), sign));
+    return c;
 }
-
-/* The value times 2^-8, which is the fp16 with the code's bits: for weights, which are never NaN
- * and whose scale takes the 2^8. */
+/* Codes that are no NaN, times `scale` / 2^120. */
+GLM_INLINE glm_f32x16 glm_e4m3_scaled(glm_u32x16 c, float scale)
+{
+    glm_u32x16 sign = glm_shl_u32(glm_and_u32(c, glm_splat_u32(0x80)), 24);
+    glm_u32x16 m = glm_shl_u32(glm_and_u32(c, glm_splat_u32(0x7f)), 20);
+    glm_f32x16 r = glm_mul(glm_from_bits(m), glm_splat(scale));
+    return glm_from_bits(glm_or_u32(glm_bits(r), sign));
+}
+GLM_INLINE glm_f32x16 glm_load_e4m3(const uint8_t *p)
+{
+    glm_u32x16 c = glm_load_u8(p);
+    glm_u32x16 m = glm_and_u32(c, glm_splat_u32(0x7f));
+    glm_i32x16 nan = glm_eq_i32(glm_u32_as_i32(m), glm_splat_i32(0x7f));
+    glm_u32x16 r = glm_bits(glm_e4m3_scaled(c, 0x1p120f));
+    return glm_from_bits(glm_select_u32(nan, glm_or_u32(r, glm_splat_u32(0x7fc00000u)), r));
+}
+/* The value times 2^-8, which is the fp16 with the code's bits: for weights, whose scale takes the
+ * 2^8 and whose codes are never NaN. */
 GLM_INLINE glm_f32x16 glm_load_e4m3_256th(const uint8_t *p)
 {
 #if defined(GLM_AVX512)
@@ -683,7 +694,7 @@ GLM_INLINE glm_f32x16 glm_load_e4m3_256th(const uint8_t *p)
     c = _mm256_and_si256(_mm256_slli_epi16(c, 7), _mm256_set1_epi16((short)0xbf80));
     return (glm_f32x16){{_mm512_cvtph_ps(c)}};
 #else
-    return glm_mul(glm_load_e4m3(p), glm_splat(0x1p-8f));
+    return glm_e4m3_scaled(glm_load_u8(p), 0x1p112f);
 #endif
 }
 

@@ -10,6 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes printed and members looked at for references to tools, in one conversation. */
+enum { MAX_REFERENCE_WORK = 16 << 20 };
+
 struct text {
     const char *bytes;
     size_t len;
@@ -33,6 +36,7 @@ struct renderer {
     size_t last_user;             /* index + 1; 0: none */
     size_t message_i;
     size_t n_left_out;
+    size_t reference_work;
 };
 
 /* Python's truth of a value that json.loads made; absent is false. */
@@ -431,36 +435,47 @@ static void sort_results(const struct glm_json *calls, struct run *run)
             run->results[at++] = run->by_place[i];
 }
 
-/* A list of references to tools that were deferred: prints them now. */
-static bool render_references(const struct renderer *r, const struct glm_json *content)
+static bool holds_references(const struct glm_json *content)
 {
-    if (!is_type(content, GLM_JSON_ARRAY) || content->first == NULL ||
-        !glm_json_is_string(glm_json_get(content->first, "type"), "tool_reference"))
-        return false;
+    return is_type(content, GLM_JSON_ARRAY) && content->first != NULL &&
+           glm_json_is_string(glm_json_get(content->first, "type"), "tool_reference");
+}
+
+/* References to tools that were deferred: prints them now. The one place where a prompt can grow,
+ * or take time, by more than a factor of its request, so that has a limit. */
+static enum glm_status render_references(struct renderer *r, const struct glm_json *content)
+{
     const struct glm_json *tools = is_type(r->o->tools, GLM_JSON_ARRAY) ? r->o->tools : NULL;
     buf_str(r->out, "<tools>\n");
     for (const struct glm_json *v = content->first; v != NULL; v = v->next) {
         const struct glm_json *wanted = glm_json_get(v, "name");
-        if (!is_type(wanted, GLM_JSON_STRING) || tools == NULL)
+        if (!is_type(wanted, GLM_JSON_STRING) || wanted->len == 0 || tools == NULL)
             continue;
-        for (const struct glm_json *tool = tools->first; tool != NULL; tool = tool->next)
-            if (same_id(glm_json_get(function_of(tool), "name"), wanted))
-                render_tool(r, function_of(tool));
+        for (const struct glm_json *tool = tools->first; tool != NULL; tool = tool->next) {
+            const struct glm_json *function = function_of(tool);
+            size_t before = r->out->len;
+            if (same_id(glm_json_get(function, "name"), wanted))
+                render_tool(r, function);
+            r->reference_work += r->out->len - before + tool->n_children + function->n_children;
+            if (r->reference_work > MAX_REFERENCE_WORK)
+                return glm_fail(r->err, GLM_EINVAL,
+                                "'messages[%zu]' refers to more tools, or longer ones, than are "
+                                "looked up (%d bytes)",
+                                r->message_i, MAX_REFERENCE_WORK);
+        }
     }
     buf_str(r->out, "</tools>");
-    return true;
+    return GLM_OK;
 }
 
-static enum glm_status render_result(const struct renderer *r, const struct result *result)
+static enum glm_status render_result(struct renderer *r, const struct result *result)
 {
     buf_str(r->out, "<tool_response>");
-    if (!render_references(r, result->content)) {
-        enum glm_status status = add_content(r, result->content, r->out);
-        if (status != GLM_OK)
-            return status;
-    }
+    enum glm_status status = holds_references(result->content)
+                                 ? render_references(r, result->content)
+                                 : add_content(r, result->content, r->out);
     buf_str(r->out, "</tool_response>");
-    return GLM_OK;
+    return status;
 }
 
 static bool has_role(const struct glm_json *message, const char *role)

@@ -188,7 +188,8 @@ static void count_argument(struct glm_exec_step *s, const struct target *t,
     }
 }
 
-/* A kernel whose manifest reads less than half of its weights at one row looks rows up in a table. */
+/* A kernel whose manifest reads less than half of its weights at one row looks rows up in a table.
+ */
 static enum glm_status count_picked(struct glm_exec_step *s, const struct glm_plan_kernel *k,
                                     const struct glm_manifest *m, struct glm_error *err)
 {

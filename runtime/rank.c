@@ -202,10 +202,11 @@ static enum glm_status hear(struct rank *r)
     }
 }
 
-/* The worker ended: in order, by its own error, or because another rank is lost. */
+/* The worker ended: in order, by its own error, or because another rank is lost. Its own error is
+ * news to the head even when it has told the rank to leave for something that followed from it. */
 static void worker_ended(struct rank *r, const struct glm_worker_status *s)
 {
-    if (s->error.status == GLM_OK || r->leave_ms != 0) {
+    if (s->error.status == GLM_OK || (r->leave_ms != 0 && s->error.status == GLM_EPEER)) {
         leave(r, GLM_OK);
         return;
     }

@@ -157,13 +157,26 @@ void set_end(struct head *h, enum set_next next, const struct glm_error *why)
         glm_worker_abort(h->worker);
 }
 
+/* Rank 0's worker has failed of its own: that is the cause, whatever the others say they lost. */
+static bool own_rank_failed(struct head *h)
+{
+    if (h->worker == NULL)
+        return false;
+    glm_worker_status(h->worker, &h->worker_status);
+    struct glm_error why = h->worker_status.error;
+    if (why.status == GLM_OK || why.status == GLM_EPEER)
+        return false;
+    set_rank_failed(h, 0, &why);
+    return true;
+}
+
 /* When a rank is lost the others report that they lost it, often before its own last words or its
  * launcher do. Those are given a moment, so that the set's reason is the loss and not its echo. */
 static void settle(struct head *h)
 {
     uint64_t until = glm_now_ms() + SETTLE_MS;
     h->settling = true;
-    while (h->phase != SET_ENDING) {
+    while (h->phase != SET_ENDING && !own_rank_failed(h)) {
         struct pollfd fds[GLM_LINK_MAX_WORLD];
         for (uint32_t i = 0; i < h->lane->world; i++) {
             const struct rank_entry *r = &h->ranks[i];
@@ -468,7 +481,7 @@ static void wait_for_news(struct head *h)
     size_t n = 0;
     fds[n++] =
         (struct pollfd){.fd = h->next == NEXT_RESTART ? h->config->stop_fd : -1, .events = POLLIN};
-    fds[n++] = (struct pollfd){.fd = h->listen_fd, .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = conns_full(h) ? -1 : h->listen_fd, .events = POLLIN};
     fds[n++] =
         (struct pollfd){.fd = h->worker != NULL ? glm_worker_fd(h->worker) : -1, .events = POLLIN};
     for (size_t i = 0; i < MAX_CONNS; i++) {

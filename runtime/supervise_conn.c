@@ -250,6 +250,14 @@ static void cli_says(struct head *h, struct conn_entry *e, const struct glm_cont
 
 /* ---- Connections ---- */
 
+bool conns_full(const struct head *h)
+{
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (h->conns[i].role == CONN_UNUSED)
+            return false;
+    return true;
+}
+
 void conns_accept(struct head *h)
 {
     for (size_t i = 0; i < MAX_CONNS; i++) {

@@ -17,6 +17,7 @@ enum {
     T_ARRAY = 32,
     T_OBJECT = 64,
     MAX_SCHEMA_DEPTH = 8,
+    MAX_SCHEMA_VISITS = 1024, /* references can multiply what a schema says at each level */
 };
 
 static const struct {
@@ -80,11 +81,14 @@ static const struct glm_json *follow_reference(const struct glm_json *root,
     return at;
 }
 
-/* The set of types a schema allows; 0: it does not say. */
-static unsigned schema_types(const struct glm_json *root, const struct glm_json *schema, int depth)
+/* The set of types a schema allows; 0: it does not say, or not within *visits. */
+static unsigned schema_types(const struct glm_json *root, const struct glm_json *schema, int depth,
+                             unsigned *visits)
 {
-    if (schema == NULL || schema->type != GLM_JSON_OBJECT || depth > MAX_SCHEMA_DEPTH)
+    if (schema == NULL || schema->type != GLM_JSON_OBJECT || depth > MAX_SCHEMA_DEPTH ||
+        *visits == 0)
         return 0;
+    (*visits)--;
     unsigned types = 0;
     const struct glm_json *type = glm_json_get(schema, "type");
     if (type != NULL && type->type == GLM_JSON_STRING)
@@ -93,13 +97,14 @@ static unsigned schema_types(const struct glm_json *root, const struct glm_json 
         for (const struct glm_json *v = type->first; v != NULL; v = v->next)
             types |= named_type(v);
     if (types == 0)
-        types = schema_types(root, follow_reference(root, glm_json_get(schema, "$ref")), depth + 1);
+        types = schema_types(root, follow_reference(root, glm_json_get(schema, "$ref")), depth + 1,
+                             visits);
     static const char *const unions[] = {"anyOf", "oneOf", "allOf"};
     for (size_t i = 0; i < 3 && types == 0; i++) {
         const struct glm_json *list = glm_json_get(schema, unions[i]);
         if (list != NULL && list->type == GLM_JSON_ARRAY)
-            for (const struct glm_json *v = list->first; v != NULL; v = v->next)
-                types |= schema_types(root, v, depth + 1);
+            for (const struct glm_json *v = list->first; v != NULL && *visits > 0; v = v->next)
+                types |= schema_types(root, v, depth + 1, visits);
     }
     const struct glm_json *constant = glm_json_get(schema, "const");
     const struct glm_json *choices = glm_json_get(schema, "enum");
@@ -202,7 +207,8 @@ static const struct glm_json *read_value(const char *text, size_t len, unsigned 
 void glm_call_type_value(const struct glm_json *parameters, const struct glm_json *schema,
                          const char *text, size_t len, struct buf *out)
 {
-    unsigned types = schema_types(parameters, schema, 0);
+    unsigned visits = MAX_SCHEMA_VISITS;
+    unsigned types = schema_types(parameters, schema, 0, &visits);
     if (types == T_STRING) {
         glm_json_print_string(text, len, out);
         return;

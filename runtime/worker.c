@@ -170,12 +170,13 @@ static void *worker_main(void *argument)
     pthread_mutex_lock(&w->mutex);
     struct glm_collective *c = w->collective;
     w->collective = NULL;
+    /* Known before the others can see and report that they lost this rank. */
+    w->status.error = err;
+    w->status.error.status = status;
     pthread_mutex_unlock(&w->mutex);
     glm_collective_free(c); /* the other ranks see it at once */
     pthread_mutex_lock(&w->mutex);
     w->status.phase = GLM_WORKER_ENDED;
-    w->status.error = err;
-    w->status.error.status = status;
     pthread_mutex_unlock(&w->mutex);
     tell(w);
     return NULL;

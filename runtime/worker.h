@@ -21,7 +21,7 @@ const char *glm_worker_phase_text(enum glm_worker_phase phase);
 
 struct glm_worker_status {
     enum glm_worker_phase phase;
-    struct glm_error error;
+    struct glm_error error; /* why it ends; set before other ranks can see that it does */
     uint64_t done_bytes, total_bytes, memory_bytes;
     uint64_t rounds;              /* lists run so far */
     struct glm_serve_watch watch; /* rank 0 while serving */

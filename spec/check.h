@@ -10,4 +10,9 @@
  * indexed. `method` is the config's quant_method or "". Adds each problem to diags. */
 void checkpoint_check(struct glm_checkpoint *c, const char *method, struct diag_list *diags);
 
+/* The largest token id in a tokenizer.json, plus one, and the file's size.
+ * Errors: GLM_ENOTFOUND when there is none, GLM_ECHECKPOINT, GLM_EIO, GLM_ENOMEM. */
+enum glm_status checkpoint_token_ids(const char *path, uint32_t *n_ids, uint64_t *file_bytes,
+                                     struct glm_error *err);
+
 #endif

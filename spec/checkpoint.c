@@ -327,7 +327,8 @@ static enum glm_status load_header(struct opening *o, uint32_t i)
     char path[4096];
     int len = snprintf(path, sizeof path, "%s/%s", o->c->folder, file);
     errno = ENAMETOOLONG;
-    int fd = len < 0 || (size_t)len >= sizeof path ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+    int fd =
+        len < 0 || (size_t)len >= sizeof path ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT && o->index_json != NULL) {
         report_missing_shard(o, file);
         return GLM_ECHECKPOINT;
@@ -434,6 +435,39 @@ static void check_index(struct opening *o)
                  total->valuedouble, (unsigned long long)bytes);
 }
 
+/* Ids without a token have rows in embedding and head, which a draw must not return. */
+static enum glm_status read_token_ids(struct opening *o)
+{
+    struct glm_error err = {0};
+    struct glm_model *m = &o->c->model;
+    uint32_t n = 0;
+    uint64_t file_bytes = 0;
+    const char *path = arena_printf(o->arena, "%s/tokenizer.json", o->c->folder);
+    if (path == NULL)
+        return out_of_memory(o);
+    enum glm_status status = checkpoint_token_ids(path, &n, &file_bytes, &err);
+    if (status == GLM_ENOTFOUND)
+        return GLM_OK;
+    if (status == GLM_OK && n > m->d_vocab)
+        status = glm_fail(&err, GLM_ECHECKPOINT,
+                          "'%s' has the token id %u, but config.json's 'vocab_size' is %u", path,
+                          n - 1, m->d_vocab);
+    for (uint32_t i = 0; i < m->n_end_ids && status == GLM_OK; i++)
+        if (m->end_ids[i] >= n)
+            status = glm_fail(&err, GLM_ECHECKPOINT,
+                              "config.json's 'eos_token_id' %u has no token: the largest id in "
+                              "'%s' is %u",
+                              m->end_ids[i], path, n - 1);
+    if (status != GLM_OK) {
+        add_error(o, "tokenizer.json", "checkpoint.tokenizer", &err);
+        return status == GLM_ENOMEM ? status : GLM_ECHECKPOINT;
+    }
+    m->n_valid_ids = n;
+    hash_bytes(o, &file_bytes, sizeof file_bytes);
+    hash_bytes(o, &n, sizeof n);
+    return GLM_OK;
+}
+
 static void finish_digest(EVP_MD_CTX *sha, char *text)
 {
     unsigned char digest[EVP_MAX_MD_SIZE];
@@ -456,6 +490,8 @@ static enum glm_status open_files(struct opening *o)
     if (o->sha == NULL || EVP_DigestInit_ex(o->sha, EVP_sha256(), NULL) != 1)
         return out_of_memory(o);
     hash_bytes(o, o->config.data, o->config.len);
+    if (read_token_ids(o) == GLM_ENOMEM)
+        return GLM_ENOMEM;
     for (uint32_t i = 0; i < o->c->n_files; i++)
         if (load_header(o, i) == GLM_ENOMEM)
             return GLM_ENOMEM;

@@ -56,7 +56,8 @@ struct glm_checkpoint {
     bool experts_exl3;     /* routed experts are stored as EXL3 groups */
     uint32_t exl3_bits;    /* rate K of the routed experts, 1..8 */
     char exl3_codebook[8]; /* "mcg", "mul1" or "3inst" */
-    char digest[65];       /* SHA-256 over config, headers and file sizes, hex */
+    char digest[65];       /* SHA-256 over config, headers, file sizes and the number of
+                         token ids, hex */
     const uint32_t *slots; /* glm_checkpoint_find's hash table: tensor index + 1, 0 free */
     uint32_t n_slots;      /* a power of two */
 };
@@ -64,9 +65,10 @@ struct glm_checkpoint {
 /* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8": experts in EXL3; with
  * "-bf16" after the name as plain weights), or "synthetic:FOLDER" (geometry and storage kinds of
  * that folder's checkpoint). Reads config and every header, checks every tensor the geometry
- * expects for presence, shape and dtype, adds each independent problem to diags and returns
- * GLM_ECHECKPOINT if there was one. A tower or MTP layer that the config states and no tensor holds
- * is left out of the geometry with a warning. A hub id is resolved by the caller (cluster.h). */
+ * expects for presence, shape and dtype, takes the number of token ids from tokenizer.json where
+ * the folder has one, adds each independent problem to diags and returns GLM_ECHECKPOINT if there
+ * was one. A tower or MTP layer that the config states and no tensor holds is left out of the
+ * geometry with a warning. A hub id is resolved by the caller (cluster.h). */
 enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, struct diag_list *diags,
                                     struct glm_checkpoint **out);
 

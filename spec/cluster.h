@@ -119,9 +119,11 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
                                   struct arena *arena, struct diag_list *diags,
                                   struct glm_cluster **out);
 
-/* Memory declared for the nodes that share the memory of node `node`: the same host, and either
- * both in host memory (cpu and gb10) or on the same cuda:N. lane NULL: all nodes; else those of its
- * ranks. 0 when any of them declares none. apply compares it with what the machine has. */
+/* Whether two nodes take from one memory: the same host, and either both in host memory (cpu and
+ * gb10) or on the same cuda:N. */
+bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b);
+/* Memory declared for the nodes that share the memory of node `node`. lane NULL: all nodes; else
+ * those of its ranks. 0 when any of them declares none. */
 uint64_t glm_cluster_host_bytes(const struct glm_cluster *c, const struct glm_lane *lane,
                                 uint32_t node);
 

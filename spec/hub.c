@@ -18,16 +18,6 @@ static bool is_folder(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-/* path as seen from the spec's folder. */
-static const char *from_spec(struct resolve *r, const char *path)
-{
-    const char *slash = strrchr(r->c->spec_path, '/');
-    if (path[0] == '/' || slash == NULL)
-        return arena_strdup(r->arena, path);
-    return arena_printf(r->arena, "%.*s/%s", (int)(slash - r->c->spec_path), r->c->spec_path,
-                        strncmp(path, "./", 2) == 0 ? path + 2 : path);
-}
-
 /* org/name of letters, digits, '-', '_' and '.', none starting with a dot. */
 static bool is_hub_id(const char *text)
 {
@@ -124,13 +114,13 @@ enum glm_status resolve_checkpoint_path(struct resolve *r)
         uint32_t bits;
         c->checkpoint_path = text;
         if (!glm_geometry_find(name, &model, &bits)) {
-            const char *folder = from_spec(r, name);
+            const char *folder = resolve_path(r, name);
             c->checkpoint_path =
                 folder == NULL ? NULL : arena_printf(r->arena, "%s%s", scheme, folder);
         }
         return c->checkpoint_path != NULL ? GLM_OK : GLM_ENOMEM;
     }
-    const char *folder = from_spec(r, text);
+    const char *folder = resolve_path(r, text);
     if (folder == NULL)
         return GLM_ENOMEM;
     if (is_hub_id(text) && !is_folder(folder))

@@ -24,6 +24,7 @@ struct glm_vision {
 struct glm_model {
     char name[64];                     /* "glm5_next", or the synthetic geometry's name */
     uint32_t d_vocab;                  /* vocab_size, rows of embedding and head */
+    uint32_t n_valid_ids;              /* ids with a token: those below this; d_vocab if unknown */
     uint32_t d_hidden;                 /* hidden_size */
     uint32_t n_layers;                 /* num_hidden_layers, the MTP layer not counted */
     uint32_t n_mtp;                    /* num_nextn_predict_layers: 0 or 1 */

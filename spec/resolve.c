@@ -236,7 +236,7 @@ static void resolve_listen(struct resolve *r, uint32_t lane_i)
                  "'listen' must be HOST:PORT with a port up to 65535, found '%.60s'", text);
 }
 
-static const char *from_spec_folder(struct resolve *r, const char *path)
+const char *resolve_path(struct resolve *r, const char *path)
 {
     const char *slash = strrchr(r->c->spec_path, '/');
     const char *whole = path;
@@ -244,7 +244,7 @@ static const char *from_spec_folder(struct resolve *r, const char *path)
         whole = arena_printf(r->arena, "%.*s/%s", (int)(slash - r->c->spec_path), r->c->spec_path,
                              strncmp(path, "./", 2) == 0 ? path + 2 : path);
     r->enospace |= whole == NULL;
-    return whole != NULL ? whole : "";
+    return whole;
 }
 
 static void resolve_drafters(struct resolve *r, uint32_t lane_i)
@@ -269,7 +269,9 @@ static void resolve_drafters(struct resolve *r, uint32_t lane_i)
             continue;
         }
         if (!is_known)
-            name = from_spec_folder(r, name);
+            name = resolve_path(r, name);
+        if (name == NULL)
+            return;
         for (uint32_t k = 0; k < lane->n_drafters; k++)
             if (strcmp(lane->drafters[k], name) == 0)
                 diag_add(r->diags, DIAG_ERROR, n->at, "spec.drafter-twice", NULL,
@@ -364,7 +366,7 @@ static void resolve_one_lane(struct resolve *r, uint32_t i)
     resolve_formats(r, i);
     const struct yaml_node *effort = resolve_get(map, "effort");
     lane->effort = effort != NULL && strcmp(effort->text, "max") != 0 ? effort->text : "";
-    lane->api_key_file = lane->api_key_file != NULL ? from_spec_folder(r, lane->api_key_file) : "";
+    lane->api_key_file = lane->api_key_file != NULL ? resolve_path(r, lane->api_key_file) : "";
 }
 
 /* A lane whose rank 0 others must reach cannot call itself 127.0.0.1. */
@@ -594,7 +596,7 @@ enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, 
     return GLM_ENOTFOUND;
 }
 
-static bool shares_memory(const struct glm_node *a, const struct glm_node *b)
+bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b)
 {
     bool a_host = a->device != GLM_DEVICE_CUDA;
     bool b_host = b->device != GLM_DEVICE_CUDA;
@@ -609,7 +611,7 @@ uint64_t glm_cluster_host_bytes(const struct glm_cluster *c, const struct glm_la
     uint32_t n = lane != NULL ? lane->n_ranks : c->n_nodes;
     for (uint32_t i = 0; i < n; i++) {
         const struct glm_node *other = &c->nodes[lane != NULL ? lane->ranks[i] : i];
-        if (!shares_memory(&c->nodes[node], other))
+        if (!glm_node_shares_memory(&c->nodes[node], other))
             continue;
         if (other->memory_bytes == 0)
             return 0;

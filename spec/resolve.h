@@ -30,6 +30,9 @@ uint32_t resolve_node(const struct resolve *r, const char *name);
 void resolve_unknown_node(struct resolve *r, struct src_span at, const char *subject,
                           const char *name);
 
+/* path as seen from the spec's folder; borrows it. NULL: out of memory, which is noted. */
+const char *resolve_path(struct resolve *r, const char *path);
+
 /* topology.c: the cables list, then the topology and each lane's links. */
 void resolve_cables(struct resolve *r);
 void resolve_fabric(struct resolve *r);

@@ -507,6 +507,8 @@ static void refuse_key(struct walk *w, struct yaml_node *member, const char *pat
     const char *near = nearest_name(member->key, keys, n);
     if (near != NULL) {
         snprintf(hint, sizeof hint, "did you mean '%s'?", near);
+    } else if (elsewhere != NULL && strchr(elsewhere->path, '.') == NULL) {
+        snprintf(hint, sizeof hint, "'%s' belongs at the top of the file", member->key);
     } else if (elsewhere != NULL) {
         snprintf(hint, sizeof hint, "'%s' belongs to '%.*s'", member->key,
                  (int)(strlen(elsewhere->path) - strlen(member->key) - 1), elsewhere->path);

@@ -17,7 +17,7 @@
 /* clang-format off */
 /* reference/model.md (a) and vision.md 1 */
 static const struct glm_model flash = {
-    .name = "glm-5.3-flash", .d_vocab = 154880, .d_hidden = 4096, .n_layers = 45, .n_mtp = 1,
+    .name = "glm-5.3-flash", .d_vocab = 154880, .n_valid_ids = 154856, .d_hidden = 4096, .n_layers = 45, .n_mtp = 1,
     .norm_eps = 1e-5, .d_dense = 12288, .swiglu_limit = 10.0,
     .n_kda_heads = 64, .d_kda_head = 128, .n_conv_taps = 4, .gate_lower_bound = -5.0,
     .n_heads = 64, .d_q_rank = 1536, .d_latent = 512, .d_qk = 256, .d_v = 256,
@@ -33,7 +33,7 @@ static const struct glm_model flash = {
 
 /* Small enough for a test, wide enough for TP 1 to 8: every split unit occurs eight times. */
 static const struct glm_model small8 = {
-    .name = "small8", .d_vocab = 2048, .d_hidden = 512, .n_layers = 6, .n_mtp = 1,
+    .name = "small8", .d_vocab = 2048, .n_valid_ids = 2048, .d_hidden = 512, .n_layers = 6, .n_mtp = 1,
     .norm_eps = 1e-5, .d_dense = 1024, .swiglu_limit = 10.0,
     .n_kda_heads = 8, .d_kda_head = 64, .n_conv_taps = 4, .gate_lower_bound = -5.0,
     .n_heads = 8, .d_q_rank = 128, .d_latent = 128, .d_qk = 64, .d_v = 64,

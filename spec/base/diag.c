@@ -28,6 +28,7 @@ void diag_add(struct diag_list *list, enum diag_level level, struct src_span at,
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    glm_text_make_plain(text);
     const char *message = arena_strdup(list->arena, text);
     const char *kept_hint = hint == NULL ? NULL : arena_strdup(list->arena, hint);
     list->items[list->n_items++] = (struct diag){

@@ -20,6 +20,13 @@ const char *glm_status_text(enum glm_status status)
     return status_texts[i];
 }
 
+void glm_text_make_plain(char *text)
+{
+    for (char *p = text; *p != '\0'; p++)
+        if (((unsigned char)*p < 0x20 && *p != '\n' && *p != '\t') || *p == 0x7F)
+            *p = '?';
+}
+
 enum glm_status glm_fail(struct glm_error *err, enum glm_status status, const char *format, ...)
 {
     if (err == NULL || err->status != GLM_OK)
@@ -30,6 +37,7 @@ enum glm_status glm_fail(struct glm_error *err, enum glm_status status, const ch
     va_start(args, format);
     vsnprintf(err->message, sizeof err->message, format, args);
     va_end(args);
+    glm_text_make_plain(err->message);
     return status;
 }
 

@@ -18,6 +18,10 @@ struct glm_error {
 enum glm_status glm_fail(struct glm_error *err, enum glm_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Makes a text fit to be shown: control characters but line breaks and tabs become '?', since names
+ * in it may be a file's or a peer's and terminals obey some. glm_fail and diag_add do it. */
+void glm_text_make_plain(char *text);
+
 /* Adds the hint to an error just recorded. */
 void glm_error_hint(struct glm_error *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -29,8 +29,14 @@ heads() {
     done
 }
 
+# What a sanitizer found, in the streams of a command or in the logs of a rank.
+finding='runtime error:|(ERROR|WARNING): [A-Za-z]*Sanitizer'
+
 finish() {
     local status=$?
+    if [ "$status" -eq 0 ] && grep -rE "$finding" "$GLM_STATE_DIR" 2>/dev/null >&2; then
+        status=1
+    fi
     for pid in $(heads); do
         kill -KILL "$pid" 2>/dev/null
     done
@@ -60,6 +66,7 @@ run() {
     shift
     "$@" >"$out" 2>"$err"
     rc=$?
+    ! grep -qE "$finding" "$err" || die "a finding in '$*'"
     [ "$rc" -eq "$wanted" ] || die "'$*' exited with $rc, wanted $wanted"
 }
 

@@ -28,7 +28,6 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
     static const struct test_build usual = {0};
     struct test_random random = {5 + n_tokens + topk};
     *w = (struct dsa_world){.n_tokens = n_tokens, .topk = topk, .act = act, .kv = kv};
-    w->max_pools = n_tokens / DSA_POOL + 3;
     w->q_norm = test_normals(&random, DSA_Q, 0.2f, 1);
     w->kv_norm = test_normals(&random, DSA_C, 0.2f, 1);
     w->k_norm = test_normals(&random, DSA_D, 0.2f, 1);
@@ -53,8 +52,8 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
              "NORM_EPS=1e-5 K_EPS=1e-6",
              DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
     w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
-    snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%zu KV=%s W_STRIDE=%d",
-             DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, w->max_pools, kv, N_IN + GAP);
+    snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
+             DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, DSA_MAX_POOLS, kv, N_IN + GAP);
     w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
     snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
              DSA_C, DSA_POOL, topk, kv);

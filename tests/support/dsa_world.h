@@ -16,11 +16,12 @@ enum {
     DSA_RING = 24,
     DSA_INDEX_HEADS = 4,
     DSA_HEADS = 3,
+    DSA_MAX_POOLS = 700, /* of the longest context; one number for all keeps builds few */
 };
 #define DSA_SCALE 0.125f
 
 struct dsa_world {
-    size_t n_tokens, topk, max_pools;
+    size_t n_tokens, topk;
     const char *act, *kv;
     float *q_norm, *kv_norm, *k_norm, *k_bias, *ape;
     void *q_norm_bits, *kv_norm_bits, *k_norm_bits, *k_bias_bits, *ape_bits;

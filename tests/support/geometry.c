@@ -18,6 +18,7 @@ struct glm_model geometry_full(void)
     struct glm_model m = {
         .name = "glm5_next",
         .d_vocab = 154880,
+        .n_valid_ids = 154856,
         .d_hidden = 4096,
         .n_mtp = 1,
         .norm_eps = 1e-5,
@@ -59,6 +60,7 @@ struct glm_model geometry_pico(void)
     struct glm_model m = {
         .name = "glm5_next",
         .d_vocab = 2048,
+        .n_valid_ids = 2048,
         .d_hidden = 256,
         .n_mtp = 1,
         .norm_eps = 1e-5,

@@ -41,8 +41,8 @@ void test_kernel_run(const struct test_kernel *k, const struct glm_round *round,
 struct test_threads;
 struct test_threads *test_threads_new(uint32_t n_threads);
 void test_threads_free(struct test_threads *t);
-/* Seconds of one run, of the processor's time when there is one thread (others may use the machine);
- * scratch from test_kernel_scratch. */
+/* Seconds of one run, of the processor's time when there is one thread (others may use the
+ * machine); scratch from test_kernel_scratch. */
 double test_threads_run(struct test_threads *t, const struct test_kernel *k,
                         const struct glm_round *round, void *const *args, void *scratch);
 size_t test_kernel_scratch(const struct test_kernel *k, const struct glm_round *round);

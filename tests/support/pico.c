@@ -58,7 +58,8 @@ struct pico {
     uint64_t n_done; /* lists that followers have done, all together */
     uint32_t n_open, n_failed;
     uint64_t n_lists;
-    float *logits; /* [d_vocab] */
+    uint64_t n_allowed; /* lists that followers may wait for: what the test read lies before */
+    float *logits;      /* [d_vocab] */
 };
 
 /* ---- from checkpoint to kernels ---- */
@@ -181,6 +182,9 @@ static void open_rank(struct rank *r)
     const struct pico_options *o = &p->options;
     if (o->world > 1) {
         r->status = glm_link_connect(p->listeners[r->rank], p->addresses, 20000, r->links, &r->err);
+        for (uint32_t i = 0; r->status == GLM_OK && i < o->world; i++)
+            if (r->links[i])
+                r->links[i]->spin = o->n_threads * o->world <= glm_cores();
         if (r->status == GLM_OK)
             r->status = glm_collective_new(r->rank, o->world, r->links, LINK_BYTES, 0, NULL, NULL,
                                            &r->collective, &r->err);
@@ -208,7 +212,11 @@ static void *follow(void *argument)
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
     bool stopped = false;
-    while (r->status == GLM_OK && !stopped) { /* its own: others only read it, locked */
+    for (uint64_t n = 0; r->status == GLM_OK && !stopped; n++) {
+        pthread_mutex_lock(&p->lock);
+        while (p->n_allowed <= n)
+            pthread_cond_wait(&p->changed, &p->lock);
+        pthread_mutex_unlock(&p->lock);
         struct glm_error err = {0};
         enum glm_status st = glm_engine_follow_once(r->engine, &stopped, &err);
         pthread_mutex_lock(&p->lock);
@@ -322,6 +330,10 @@ const char *const *pico_kernels(const struct pico *p, uint32_t rank)
 enum glm_status pico_try(struct pico *p, const struct glm_op *ops, uint32_t n_ops,
                          struct glm_round_result *result, struct glm_error *err)
 {
+    pthread_mutex_lock(&p->lock);
+    p->n_allowed = p->n_lists + 1;
+    pthread_cond_broadcast(&p->changed);
+    pthread_mutex_unlock(&p->lock);
     enum glm_status st = glm_engine_run(p->ranks[0].engine, ops, n_ops, result, err);
     if (st == GLM_OK) {
         p->n_lists++;

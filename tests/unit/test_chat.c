@@ -129,18 +129,17 @@ static void unknown_roles_are_dropped(void **state)
 static void arguments_are_parsed_from_their_wire_text(void **state)
 {
     (void)state;
-    assert_rendered(plain,
-                    "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
-                        "a", "f",
-                        "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": "
-                        "{\\\"k\\\":[-0]}}\"") "," CALL("b", "g", "\"\"") "," CALL("c", "h",
-                                                                                   "null") "]}]",
-                    NULL,
-                    HEAD
-                    "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
-                    "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
-                    "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
-                    "</tool_call><tool_call>h</tool_call>");
+    assert_rendered(
+        plain,
+        "[{\"role\":\"assistant\",\"tool_calls\":[" CALL(
+            "a", "f",
+            "\"{\\\"s\\\": \\\"1.50\\\", \\\"n\\\": 1.50, \\\"o\\\": "
+            "{\\\"k\\\":[-0]}}\"") "," CALL("b", "g", "\"\"") "," CALL("c", "h", "null") "]}]",
+        NULL,
+        HEAD "<|assistant|><think></think><tool_call>f<arg_key>s</arg_key><arg_value>1.50"
+             "</arg_value><arg_key>n</arg_key><arg_value>1.5</arg_value><arg_key>o"
+             "</arg_key><arg_value>{\"k\": [0]}</arg_value></tool_call><tool_call>g"
+             "</tool_call><tool_call>h</tool_call>");
 }
 
 static void a_call_without_an_arguments_object_goes_with_its_result(void **state)
@@ -259,6 +258,37 @@ static void refuses_shapes_the_template_cannot_render(void **state)
     assert_int_equal(glm_chat_render(&nothing, &(struct buf){0}, NULL), GLM_EINVAL);
 }
 
+/* A result may name a tool any number of times, and each time its text is printed. */
+static void references_cannot_blow_a_small_request_up(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct buf tools = {0}, messages = {0}, out = {0};
+    struct glm_error err = {0};
+    arena_init(&arena, 64 << 20);
+    buf_str(&tools, "[{\"name\": \"t\", \"description\": \"");
+    for (int i = 0; i < 1 << 16; i++)
+        buf_char(&tools, 'x');
+    buf_str(&tools, "\"}]");
+    buf_str(&messages, "[");
+    for (int i = 0; i < 1000; i++)
+        buf_printf(&messages,
+                   "%s{\"role\": \"tool\", \"content\": "
+                   "[{\"type\": \"tool_reference\", \"name\": \"t\"}]}",
+                   i > 0 ? "," : "");
+    buf_str(&messages, "]");
+    struct glm_chat_options o = {.messages = parsed(messages.data, messages.len, &arena),
+                                 .tools = parsed(tools.data, tools.len, &arena)};
+    assert_int_equal(glm_chat_render(&o, &out, &err), GLM_EINVAL);
+    assert_non_null(
+        strstr(err.message, "refers to more tools, or longer ones, than are looked up"));
+    assert_true(out.len < 32 << 20);
+    buf_release(&tools);
+    buf_release(&messages);
+    buf_release(&out);
+    arena_release(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -273,6 +303,7 @@ int main(void)
         cmocka_unit_test(one_message_may_hold_several_results),
         cmocka_unit_test(reasoning_is_read_under_both_names),
         cmocka_unit_test(refuses_shapes_the_template_cannot_render),
+        cmocka_unit_test(references_cannot_blow_a_small_request_up),
     };
     return cmocka_run_group_tests_name("chat", tests, NULL, NULL);
 }

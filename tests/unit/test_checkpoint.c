@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Opening checkpoints: the real pico packs, and every way a pack can be broken, made on the fly
  * from pico's geometry. */
-#include "spec/checkpoint.h"
+#include "spec/check.h"
 #include "tests/support/pack.h"
 
 #include <setjmp.h>
@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,6 +85,7 @@ static void the_shipped_pack_opens_cleanly(void **state)
     assert_int_equal(c->exl3_bits, 4);
     assert_string_equal(c->exl3_codebook, "mcg");
     assert_int_equal(strlen(c->digest), 64);
+    assert_int_equal(c->model.n_valid_ids, 2048);
     assert_int_equal(c->n_files, 1);
     assert_string_equal(c->files[0], "model.safetensors");
     const struct glm_tensor *t = glm_checkpoint_find(c, GATE0 ".trellis");
@@ -859,6 +861,147 @@ static void text_only_configs_at_the_top_level_are_read(void **state)
     stop();
 }
 
+/* ---- token ids ---- */
+
+/* Opens a pack with this tokenizer.json beside it; NULL: without one. */
+static enum glm_status open_with_tokenizer(const char *text)
+{
+    pack_init(&f.pack, &f.model, 4, 1);
+    pack_folder(f.folder, sizeof f.folder);
+    pack_write_text(f.folder, "config.json", f.config.data);
+    pack_write(&f.pack, f.folder);
+    if (text != NULL)
+        pack_write_text(f.folder, "tokenizer.json", text);
+    return open_at(f.folder);
+}
+
+static void ids_end_behind_the_largest_of_vocabulary_and_added_tokens(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        uint32_t n;
+    } cases[] = {
+        {NULL, 2048},
+        {"{\"added_tokens\": [{\"id\": 2021}, {\"content\": \"x\", \"id\": 2030}],"
+         " \"model\": {\"vocab\": {\"a\": 0, \"b\": 2025}, \"merges\": [[\"a\"",
+         2031}, /* what follows the vocabulary is not read */
+        {"{\"model\": {\"type\": 9000, \"vocab\": {\"a\": 2040, \"id\": 7}, \"merges\": [3000]},"
+         " \"x\": {\"vocab\": {\"c\": 4000}}, \"added_tokens\": [{\"id\": 2021, \"n\": 9999}]}",
+         2041},
+        {"{\"added_tokens\": null, \"model\": {\"vocab\": {\"a\": 2021}}}", 2022},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        start();
+        if (open_with_tokenizer(cases[i].text) != GLM_OK)
+            fail_with_diags(cases[i].text);
+        assert_int_equal(f.c->model.n_valid_ids, cases[i].n);
+        stop();
+    }
+}
+
+static void each_broken_tokenizer_is_refused_with_its_reason(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {
+        {"{\"model\": {\"vocab\": {\"a\": 2048}}}",
+         "token id 2048, but config.json's 'vocab_size' is 2048"},
+        {"{\"model\": {\"vocab\": {\"a\": 2011}}}",
+         "'eos_token_id' 2012 has no token: the largest id in"},
+        {"{\"model\": {\"vocab\": {\"a\": -1}}}", "id is not a whole number below 4194304"},
+        {"{\"model\": {\"vocab\": {\"a\": 1e3}}}", "id is not a whole number below 4194304"},
+        {"{\"model\": {\"vocab\": {\"a\": 4194304}}}", "id is not a whole number below 4194304"},
+        {"{\"model\": {\"vocab\": {\"a\": 99999999999999999999}}}", "id is not a whole number"},
+        {"{\"model\": {\"vocab\": [\"a\"]}}", "no object 'model.vocab' of token ids"},
+        {"{\"model\": {\"vocab\": {\"a\": 2047}", "not valid JSON"},
+        {"{\"model\": {\"vocab\": {\"a\": 2047}} x", "not valid JSON"},
+        {"", "not valid JSON"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        start();
+        assert_int_equal(open_with_tokenizer(cases[i].text), GLM_ECHECKPOINT);
+        assert_int_equal(f.diags.n_items, 1);
+        assert_string_equal(f.diags.items[0].id, "checkpoint.tokenizer");
+        if (strstr(f.diags.items[0].message, cases[i].want) == NULL)
+            fail_msg("%s\n%s", f.diags.items[0].message, cases[i].want);
+        stop();
+    }
+}
+
+static void the_digest_follows_the_token_ids(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {NULL, "{\"model\": {\"vocab\": {\"a\": 2021}}}",
+                                        "{\"model\": {\"vocab\": {\"a\": 2022}}}"};
+    char digests[3][65];
+    for (int i = 0; i < 3; i++) {
+        start();
+        assert_int_equal(open_with_tokenizer(texts[i]), GLM_OK);
+        memcpy(digests[i], f.c->digest, 65);
+        stop();
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(digests[i], digests[k]);
+    }
+}
+
+/* The published file: 151,000 tokens, then 318,000 merges, 20 MB. */
+static void a_tokenizer_of_the_full_size_is_read_in_time(void **state)
+{
+    (void)state;
+    struct buf text = {0};
+    buf_str(&text, "{\"added_tokens\": [{\"id\": 2021}], \"model\": {\"vocab\": {");
+    for (int i = 0; i < 151000; i++)
+        buf_printf(&text, "%s\n      \"\\u0120token%d\": %d", i > 0 ? "," : "", i, i % 2048);
+    buf_str(&text, "}, \"merges\": [");
+    for (int i = 0; i < 318000; i++)
+        buf_printf(&text, "%s\n      [\n \"some\",\n \"thing%d\"\n ]", i > 0 ? "," : "", i);
+    buf_str(&text, "]}}");
+    start();
+    double best = 1e9;
+    pack_folder(f.folder, sizeof f.folder);
+    pack_write_text(f.folder, "tokenizer.json", text.data);
+    buf_release(&text);
+    char path[300];
+    snprintf(path, sizeof path, "%s/tokenizer.json", f.folder);
+    for (int i = 0; i < 5; i++) {
+        uint32_t n = 0;
+        uint64_t bytes = 0;
+        struct glm_error err = {0};
+        double began = seconds();
+        assert_int_equal(checkpoint_token_ids(path, &n, &bytes, &err), GLM_OK);
+        double took = seconds() - began;
+        best = took < best ? took : best;
+        assert_int_equal(n, 2048);
+    }
+    print_message("read in %.1f ms\n", best * 1e3);
+    assert_true(best < 1); /* 0.1 s is the promise for a plain build on an idle machine */
+    stop();
+}
+
+static void a_file_that_would_wait_for_a_writer_is_refused(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"tokenizer.json", "model.safetensors"};
+    for (size_t i = 0; i < 2; i++) {
+        char path[300];
+        start();
+        pack_init(&f.pack, &f.model, 4, 1);
+        pack_folder(f.folder, sizeof f.folder);
+        pack_write_text(f.folder, "config.json", f.config.data);
+        if (i == 0)
+            pack_write(&f.pack, f.folder);
+        snprintf(path, sizeof path, "%s/%s", f.folder, names[i]);
+        assert_int_equal(mkfifo(path, 0600), 0);
+        alarm(10);
+        assert_int_equal(open_at(f.folder), GLM_ECHECKPOINT);
+        alarm(0);
+        assert_non_null(strstr(f.diags.items[0].message, "not a regular file"));
+        stop();
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -882,6 +1025,11 @@ int main(void)
         cmocka_unit_test(folders_that_are_no_checkpoint_say_what_is_missing),
         cmocka_unit_test(each_unsupported_config_is_refused_with_key_and_value),
         cmocka_unit_test(text_only_configs_at_the_top_level_are_read),
+        cmocka_unit_test(ids_end_behind_the_largest_of_vocabulary_and_added_tokens),
+        cmocka_unit_test(each_broken_tokenizer_is_refused_with_its_reason),
+        cmocka_unit_test(the_digest_follows_the_token_ids),
+        cmocka_unit_test(a_tokenizer_of_the_full_size_is_read_in_time),
+        cmocka_unit_test(a_file_that_would_wait_for_a_writer_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,17 @@ static int tear_down(void **state)
     return 0;
 }
 
+/* Names from checkpoints and peers end up in messages and on terminals. */
+static void messages_hold_no_control_characters(void **state)
+{
+    struct fixture *f = *state;
+    struct glm_error err = {0};
+    glm_fail(&err, GLM_EINVAL, "cannot use '%s': two\n\tlines", "a\033[2J\rb\177\xC3\xA9");
+    assert_string_equal(err.message, "cannot use 'a?[2J?b?\xC3\xA9': two\n\tlines");
+    diag_add(&f->list, DIAG_ERROR, (struct src_span){0}, "x", NULL, "tensor '%s'", "\033]0;t\007");
+    assert_string_equal(f->list.items[0].message, "tensor '?]0;t?'");
+}
+
 static void source(struct fixture *f, const char *text)
 {
     f->list.source = text;
@@ -150,13 +161,10 @@ static void long_messages_are_cut_not_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(text_shows_place_line_caret_and_hint),
-        TEST(caret_counts_characters_and_keeps_tabs),
-        TEST(caret_past_the_end_of_a_line_is_one),
-        TEST(a_file_without_a_place_shows_no_line),
-        TEST(twenty_are_kept_and_the_rest_counted),
-        TEST(colour_marks_level_and_caret),
-        TEST(json_carries_every_field),
+        TEST(messages_hold_no_control_characters),    TEST(text_shows_place_line_caret_and_hint),
+        TEST(caret_counts_characters_and_keeps_tabs), TEST(caret_past_the_end_of_a_line_is_one),
+        TEST(a_file_without_a_place_shows_no_line),   TEST(twenty_are_kept_and_the_rest_counted),
+        TEST(colour_marks_level_and_caret),           TEST(json_carries_every_field),
         TEST(long_messages_are_cut_not_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

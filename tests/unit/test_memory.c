@@ -171,7 +171,7 @@ static void refuses_what_does_not_fit_naming_rank_node_and_parts(void **state)
         strstr(err.message, "cannot fit rank 1 of lane 'main' on node 'node1': it needs "));
     assert_non_null(strstr(err.message, "the node has 60.00 GiB (64.00 less 4.00 reserve)"));
     assert_non_null(strstr(err.message, "largest parts in GiB: experts 71."));
-    assert_non_null(strstr(err.hint, "lower window, streams"));
+    assert_non_null(strstr(err.hint, "window, streams, pool or prefill"));
     fixture_free(&f);
 }
 
@@ -222,6 +222,40 @@ static void counts_a_buffer_in_each_arena_that_names_it(void **state)
     fixture_free(&g);
 }
 
+static void ranks_of_one_host_must_fit_together(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct glm_error err = {0};
+    fixture_pico(&f, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        f.cluster.nodes[i].memory_bytes = UINT64_C(1) << 30;
+        f.cluster.nodes[i].reserve_bytes = UINT64_C(64) << 20;
+    }
+    f.cluster.nodes[2].host = "other";
+    f.cluster.nodes[3].device = GLM_DEVICE_CUDA; /* its memory is its own */
+    struct glm_plan **plans = build(&f);
+    const struct glm_lane *lane = &f.cluster.lanes[0];
+    uint64_t alone = glm_plan_total_bytes(plans[2]) + (UINT64_C(64) << 20);
+    uint64_t both =
+        glm_plan_total_bytes(plans[0]) + glm_plan_total_bytes(plans[1]) + (UINT64_C(128) << 20);
+    for (uint32_t node = 0; node < 2; node++) {
+        assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, node, both, &err), GLM_OK);
+        err = (struct glm_error){0};
+        assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, node, both - 1, &err),
+                         GLM_ECAPACITY);
+        assert_non_null(
+            strstr(err.message, "cannot fit ranks 0, 1 of lane 'main' on host 'local'"));
+        assert_non_null(strstr(err.message, "reserve 0.12 (their nodes declare 2.00), it has"));
+        err = (struct glm_error){0};
+    }
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 2, alone, &err), GLM_OK);
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 2, alone - 1, &err),
+                     GLM_ECAPACITY);
+    assert_non_null(strstr(err.message, "cannot fit rank 2 of lane 'main' on host 'other'"));
+    fixture_free(&f);
+}
+
 /* What the plan prints is what the runtime will lay out, byte for byte. */
 static void the_table_is_what_the_runtime_lays_out(void **state)
 {
@@ -266,6 +300,7 @@ int main(void)
         cmocka_unit_test(refuses_what_does_not_fit_naming_rank_node_and_parts),
         cmocka_unit_test(needs_room_for_one_window_at_least),
         cmocka_unit_test(counts_a_buffer_in_each_arena_that_names_it),
+        cmocka_unit_test(ranks_of_one_host_must_fit_together),
         cmocka_unit_test(the_table_is_what_the_runtime_lays_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,7 +49,7 @@ static void attends_to_selected_pools_and_tail(void **state)
         for (int f = 0; f < 3; f++) {
             struct dsa_world w;
             struct dsa_run r;
-            dsa_world_init(&w, NULL, 200, 10, forms[f], acts[a]);
+            dsa_world_init(&w, NULL, 200, 8, forms[f], acts[a]);
             dsa_run_init(&r, &w);
             static const int32_t rounds[][DSA_STREAMS] = {{1, 2},  {1, 1}, {1, 1}, {1, 40},
                                                           {64, 0}, {5, 5}, {70, 1}};
@@ -92,7 +92,7 @@ static void peaked_and_flat_scores_stay_accurate(void **state)
     for (size_t i = 0; i < 3; i++) {
         struct dsa_world w;
         struct dsa_run r;
-        dsa_world_init(&w, NULL, 100, 30, "fp32", "f32");
+        dsa_world_init(&w, NULL, 100, 256, "fp32", "f32");
         for (size_t j = 0; j < 100 * DSA_HEADS * DSA_C; j++)
             w.q[0][j] *= scales[i];
         dsa_run_init(&r, &w);
@@ -112,7 +112,7 @@ static void a_row_keeps_its_bits_however_it_is_divided(void **state)
     for (int f = 0; f < 3; f++) {
         struct dsa_world w;
         struct dsa_run whole, alone;
-        dsa_world_init(&w, NULL, 1400, 290, forms[f], acts[f % 2]);
+        dsa_world_init(&w, NULL, 1400, 256, forms[f], acts[f % 2]);
         dsa_run_init(&whole, &w);
         dsa_run_init(&alone, &w);
         const int32_t all[] = {1396, 9}, most[] = {1388, 0}, one[] = {1, 1}, two[] = {2, 2};
@@ -123,7 +123,7 @@ static void a_row_keeps_its_bits_however_it_is_divided(void **state)
             const int32_t only[] = {n[0], 0};
             dsa_round(&alone, i < 3 ? only : n, i < 3 ? only : n, 0, 1 + 2 * i);
         }
-        assert_int_equal(whole.sel[0][1390 * 291], 290);
+        assert_int_equal(whole.sel[0][1390 * 257], 256);
         whole.n_context[0] = alone.n_context[0];
         dsa_same(&whole, &alone, 0, "one row on many threads");
         assert_true(row_distance(&whole, 0, 1390) < (f % 2 == 0 ? 3e-6 : 6e-3));
@@ -142,13 +142,13 @@ static void every_build_gives_the_same_bits(void **state)
         struct dsa_world w, other;
         struct dsa_run usual, built;
         const int32_t n[] = {150, 21};
-        dsa_world_init(&w, NULL, 160, 9, forms[f], acts[f % 2]);
+        dsa_world_init(&w, NULL, 160, 8, forms[f], acts[f % 2]);
         dsa_run_init(&usual, &w);
         dsa_round(&usual, n, n, 0, 1);
         for (size_t b = 0; b < sizeof builds / sizeof *builds; b++) {
             if (!test_build_usable(&builds[b]))
                 continue;
-            dsa_world_init(&other, &builds[b], 160, 9, forms[f], acts[f % 2]);
+            dsa_world_init(&other, &builds[b], 160, 8, forms[f], acts[f % 2]);
             dsa_run_init(&built, &other);
             dsa_round(&built, n, n, 0, 2);
             dsa_same(&usual, &built, 0, "another build");

@@ -31,7 +31,7 @@ static void claims_all_or_nothing(void **state)
     (void)state;
     uint16_t counts[3];
     struct glm_pool p;
-    int32_t a[4] = { -1, -1, -1, -1 };
+    int32_t a[4] = {-1, -1, -1, -1};
     glm_pool_init(&p, counts, 3);
     assert_false(glm_pool_claim(&p, 4, a));
     assert_int_equal(a[0], -1);

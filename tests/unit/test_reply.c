@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -495,6 +496,29 @@ static void other_spellings_are_read_too(void **state)
                   "CALL Plain {\"a\":1};CALL get_weather {};");
 }
 
+/* 200 references to itself at each of four levels would be 1.6e9 visits. */
+static void a_schema_that_refers_to_itself_is_read_in_bounded_time(void **state)
+{
+    (void)state;
+    struct arena arena;
+    struct buf text = {0}, out = {0};
+    struct glm_json *parameters = NULL;
+    buf_str(&text, "{\"properties\": {\"x\": {\"anyOf\": [");
+    for (int i = 0; i < 200; i++)
+        buf_printf(&text, "%s{\"$ref\": \"#/properties/x\"}", i > 0 ? "," : "");
+    buf_str(&text, "]}}}");
+    arena_init(&arena, 8 << 20);
+    assert_int_equal(glm_json_parse(text.data, text.len, &arena, &parameters, NULL), GLM_OK);
+    const struct glm_json *x = glm_json_get(glm_json_get(parameters, "properties"), "x");
+    alarm(20);
+    glm_call_type_value(parameters, x, "5", 1, &out);
+    alarm(0);
+    assert_string_equal(out.data, "5");
+    buf_release(&text);
+    buf_release(&out);
+    arena_release(&arena);
+}
+
 static void bare_json_counts_only_with_offered_names(void **state)
 {
     (void)state;
@@ -586,6 +610,7 @@ int main(void)
         cmocka_unit_test(text_is_held_for_512_bytes_at_most),
         cmocka_unit_test(names_are_matched_without_case_and_sent_as_offered),
         cmocka_unit_test(values_are_typed_by_the_schema),
+        cmocka_unit_test(a_schema_that_refers_to_itself_is_read_in_bounded_time),
         cmocka_unit_test(values_may_hold_the_markup),
         cmocka_unit_test(a_repeated_argument_keeps_its_last_value),
         cmocka_unit_test(missing_markup_is_put_back),

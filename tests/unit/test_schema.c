@@ -156,6 +156,8 @@ static const struct bad bad[] = {
      "did you mean 'shm'?"},
     {"transport: shm", "streams: 2", "spec.unknown-key", 8, "unknown key 'streams' in 'fabric'",
      "'streams' belongs to 'lanes[]'"},
+    {"transport: shm", "cables: []", "spec.unknown-key", 8, "unknown key 'cables' in 'fabric'",
+     "'cables' belongs at the top of the file"},
     {"transport: shm", "qqq: 2", "spec.unknown-key", 8, NULL, "known here: transport, topology"},
     {"  - name: a\n    ranks", "  - ranks", "spec.missing-key", 10, "'name' is missing", NULL},
     {"    ranks: [n0, n1]\n", "", "spec.missing-key", 10, "'ranks' is missing", NULL},

@@ -609,6 +609,46 @@ static void a_rank_with_another_secret_never_joins(void **state)
     stop_in_order(l);
 }
 
+/* Clock ticks of processor time that a process has used. */
+static long ticks_of(long pid)
+{
+    char path[64], line[1024];
+    unsigned long user = 0, system = 0;
+    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    assert_non_null(f);
+    assert_non_null(fgets(line, sizeof line, f));
+    fclose(f);
+    const char *p = strrchr(line, ')');
+    assert_int_equal(
+        sscanf(p, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system), 2);
+    return (long)(user + system);
+}
+
+static void strangers_that_fill_all_connections_cost_no_processor(void **state)
+{
+    struct lane *l = *state;
+    int fds[GLM_LINK_MAX_WORLD + 40]; /* more than a head takes */
+    struct glm_error none = {0};
+    struct glm_head_file head;
+    lane_prepare(l, "{\"world\":1}");
+    lane_start(l);
+    cJSON_Delete(wait_state(l, "live", 1));
+    assert_int_equal(glm_head_file_read(l->dir, &head, &none), GLM_OK);
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        assert_int_equal(glm_net_connect_start(head.control, &fds[i], &none), GLM_OK);
+    (void)poll(NULL, 0, 200);
+    long before = ticks_of(l->head.pid);
+    (void)poll(NULL, 0, 1500);
+    long used = ticks_of(l->head.pid) - before;
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        close(fds[i]);
+    if (used > 15)
+        fail_msg("%ld ticks in 1.5 s", used);
+    cJSON_Delete(wait_state(l, "live", 1));
+    stop_in_order(l);
+}
+
 static void a_folder_that_cannot_be_written_is_named(void **state)
 {
     struct lane *l = *state;
@@ -803,6 +843,7 @@ int main(int argc, char **argv)
         TEST(a_second_head_is_refused_naming_the_first),
         TEST(a_taken_port_is_told_before_any_rank_starts),
         TEST(a_rank_with_another_secret_never_joins),
+        TEST(strangers_that_fill_all_connections_cost_no_processor),
         TEST(a_folder_that_cannot_be_written_is_named),
         TEST(a_secret_that_others_can_read_is_refused),
         TEST(a_set_of_threads_restarts_and_stops),

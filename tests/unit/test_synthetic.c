@@ -92,6 +92,7 @@ static void the_full_geometry_is_that_of_the_published_pack(void **state)
         moe += m->ffn[i] == GLM_FFN_MOE;
     }
     assert_int_equal(dsa, 11);
+    assert_int_equal(m->n_valid_ids, 154856); /* model.md (i) */
     assert_int_equal(moe, 42);
     assert_int_equal(f.c->kind, GLM_CHECKPOINT_SYNTHETIC);
     assert_null(f.c->folder);
