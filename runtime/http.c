@@ -283,7 +283,7 @@ static struct framing read_framing(const struct http_exchange *x)
     const char *coding = request_header(x, "Transfer-Encoding");
     struct framing f = {.chunked = coding != NULL,
                         .wants_continue = request_header(x, "Expect") != NULL};
-    if (n[0] > 1 || n[1] > 1 || n[0] + n[1] > 1)
+    if (n[0] + n[1] > 1)
         f.wrong = "send one Content-Length or one Transfer-Encoding, not several";
     else if (coding != NULL && strcasecmp(coding, "chunked") != 0)
         f.wrong = "the only transfer coding is 'chunked'";
