@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# How long a lane takes to LIVE, alone, with an empty kernel cache and with a warm one; what its
+# ranks hold in memory against the plan; how long `glmctl plan` takes. Prints CSV.
+# Usage: bench/startup.sh BUILD [RUNS]
+set -eu
+cd "$(dirname "$0")/.."
+build=$PWD/${1:-build}
+runs=${2:-3}
+work=$(mktemp -d)
+export GLM_STATE_DIR=$work/state GLM_CACHE_DIR=$work/cache HF_HOME=$work/none
+unset HF_HUB_CACHE
+spec=$work/demo.yaml
+sed -e "s|checkpoint: ./exl3 *|checkpoint: $PWD/clusters/demo/exl3 |" \
+    -e 's|listen: 127.0.0.1:.*|listen: 127.0.0.1:0|' clusters/demo/demo.yaml >"$spec"
+
+finish() {
+    for lane in tp1 tp2 tp3 tp4; do
+        "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1 || true
+    done
+    rm -rf "$work"
+}
+trap finish EXIT
+
+# Milliseconds of a command, whose output goes to $work/out.
+clock() {
+    local start=$EPOCHREALTIME end
+    "$@" >"$work/out" 2>"$work/err" || {
+        cat "$work/err" >&2
+        exit 1
+    }
+    end=$EPOCHREALTIME
+    echo $(((${end/[.,]/} - ${start/[.,]/}) / 1000))
+}
+
+json() {
+    python3 -IS -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
+}
+
+live() {
+    local lane=$1 cache=$2 run=$3 ms
+    ms=$(clock "$build/glmctl" apply "$spec" --lane "$lane" --yes)
+    echo "live,$lane,$cache,$run,$ms,ms"
+}
+
+memory() {
+    local lane=$1 planned pids peak i
+    "$build/glmctl" plan "$spec" --lane "$lane" -o json >"$work/plan"
+    "$build/glmctl" status "$spec" --lane "$lane" -o json >"$work/status"
+    mapfile -t planned < <(json "$work/plan" '"\n".join(str(r["total_bytes"]) for r in d["ranks"])')
+    mapfile -t pids < <(json "$work/status" '"\n".join(str(r["pid"]) for r in d["ranks"])')
+    for i in "${!pids[@]}"; do
+        peak=$(awk '/^VmHWM:/ {print $2 * 1024}' "/proc/${pids[i]}/status")
+        echo "memory planned,$lane,rank $i,1,${planned[i]},bytes"
+        echo "memory peak,$lane,rank $i,1,$peak,bytes"
+    done
+}
+
+plan() {
+    local name=$1 run
+    shift
+    for ((run = 1; run <= runs; run++)); do
+        echo "plan,$name,,$run,$(clock "$build/glmctl" plan "$@"),ms"
+    done
+}
+
+echo "what,lane,state,run,value,unit"
+for lane in tp1 tp2 tp3 tp4; do
+    rm -rf "$GLM_CACHE_DIR"
+    live "$lane" "empty cache" 1
+    "$build/glmctl" bench "$spec" --lane "$lane" --prompts 64,2048 --runs 1 >/dev/null
+    memory "$lane"
+    "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1
+    for ((run = 1; run <= runs; run++)); do
+        live "$lane" warm "$run"
+        "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1
+    done
+done
+plan demo "$spec"
+for file in clusters/tp*.yaml; do
+    plan "$(basename "$file" .yaml)" "$file"
+done
+for name in glm-5.3-flash small8; do
+    sed -e "s|checkpoint: .*|checkpoint: synthetic:$name|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+        -e '/^  - name: tp[34]/,$d' "$spec" >"$work/$name.yaml"
+    plan "synthetic:$name" "$work/$name.yaml"
+done
+mkdir "$work/pack"
+"$build/bench/bench_headers" "$work/pack" 120 4
+sed -e "s|checkpoint: .*|checkpoint: $work/pack|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+    -e '/^  - name: tp[34]/,$d' "$spec" >"$work/pack.yaml"
+plan "headers of the full pack" "$work/pack.yaml"
