@@ -384,6 +384,7 @@ static void an_engine_failure_ends_all_and_refuses_new_ones(void **state)
     struct reader readers[N];
     int32_t id = 5;
     struct glm_request_params p = {.ids = &id, .n_ids = 1, .max_tokens = 300, .ignore_end = true};
+    fake_engine_slow(w.engine, 20000); /* all are submitted before the tenth round */
     fake_engine_fail_after(w.engine, 10);
     for (int i = 0; i < N; i++)
         submit(&w, &readers[i], &p);

@@ -26,7 +26,7 @@ for lane in tp1 tp2; do
     run 0 glmctl apply "$spec" --lane "$lane" --yes
     fill_streams "$(tail -n 1 "$out")"
     run 0 glmctl plan "$spec" --lane "$lane" -o json
-    mapfile -t planned < <(json "$out" '"\n".join(str(r["total_bytes"]) for r in d["ranks"])')
+    mapfile -t planned < <(json "$out" '"\n".join(str(r["total_bytes"]) for r in d["plan"]["ranks"])')
     run 0 glmctl status "$spec" --lane "$lane" -o json
     mapfile -t pids < <(json "$out" '"\n".join(str(r["pid"]) for r in d["ranks"])')
     for rank in "${!pids[@]}"; do
