@@ -17,7 +17,7 @@
 
 static unsigned code_at(const uint16_t codes[16], int i)
 {
-    return codes[i % 16] >> (4 * (i / 16)) & 15u;
+    return ((unsigned)codes[i % 16] >> (4 * (i / 16))) & 15u;
 }
 
 static void quantizes_the_worked_group_with_mse_ranges(void **state)
