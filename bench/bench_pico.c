@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_POINTS = 16 };
+enum { MAX_POINTS = 16, WARM_UP = 64 };
 
 static uint32_t number(int argc, char **argv, int i, uint32_t otherwise)
 {
@@ -33,6 +33,10 @@ int main(int argc, char **argv)
     int32_t *tokens = calloc(n_reply, sizeof *tokens);
     if (!steps || !tokens || n_reply < 2)
         return 1;
+    struct measure_reply warm_up = {.step_s = steps, .tokens = tokens};
+    int32_t warm_ids[WARM_UP];
+    measure_prompt(warm_ids, WARM_UP, 0);
+    measure_stream(p, warm_ids, WARM_UP, 2, &warm_up); /* as the peer: pages touched, code read */
     for (uint32_t i = 0; i < n_prompts; i++) {
         int32_t *ids = calloc(prompts[i], sizeof *ids);
         if (!ids)
