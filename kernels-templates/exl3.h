@@ -7,7 +7,8 @@
  * side by side (16 * bits u16 each); then suh fp16 [k], svh fp16 [n]. At 4 bits the chunks of four
  * tiles are interleaved to 32 lanes (runtime/forms.c); else a tile's chunks follow its bit stream.
  *
- * A product's order: k ascending in one fused sum a column, from zero; then the output rotation. */
+ * A product's order: one fused sum a column, from zero, tiles of 16 inputs ascending, in a tile as
+ * its words give them: 0 1 8 9, 2 3 10 11, 4 5 12 13, 6 7 14 15; then the output rotation. */
 #ifndef GLM_EXL3_H
 #define GLM_EXL3_H
 
@@ -64,11 +65,11 @@ GLM_INLINE void glm_exl3_product(glm_u16x32 s, glm_u16x32 *low, glm_u16x32 *high
 #endif
 }
 
-/* 32 states → their codebook values at w[0..32). */
-GLM_INLINE void glm_exl3_put(glm_u16x32 s, float *w)
+/* 32 states → their codebook values. */
+GLM_INLINE void glm_exl3_values(glm_u16x32 s, glm_f32x16 a[2])
 {
     glm_u16x32 low, high;
-    glm_f32x16 a[2], b[2];
+    glm_f32x16 b[2];
     glm_exl3_product(s, &low, &high);
     glm_f16x32_f32(low, a);
 #if defined(GLM_CODEBOOK_mul1)
@@ -82,16 +83,22 @@ GLM_INLINE void glm_exl3_put(glm_u16x32 s, float *w)
     for (int i = 0; i < 2; i++)
         a[i] = glm_add(a[i], b[i]);
 #endif
-    glm_store(w, glm_exl3_round(a[0]));
-    glm_store(w + 16, glm_exl3_round(a[1]));
+    a[0] = glm_exl3_round(a[0]);
+    a[1] = glm_exl3_round(a[1]);
+}
+GLM_INLINE void glm_exl3_put(glm_u16x32 s, float *w)
+{
+    glm_f32x16 a[2];
+    glm_exl3_values(s, a);
+    glm_store(w, a[0]);
+    glm_store(w + 16, a[1]);
 }
 
 #if defined(GLM_HAVE_FP16)
 /* The same with one addition or multiply-add in fp16, which rounds as the definition does. */
-GLM_FP16_CODE GLM_INLINE void glm_exl3_put_fp16(glm_u16x32 s, float *w)
+GLM_FP16_CODE GLM_INLINE void glm_exl3_values_fp16(glm_u16x32 s, glm_f32x16 a[2])
 {
     glm_u16x32 low, high;
-    glm_f32x16 a[2];
     glm_exl3_product(s, &low, &high);
 #if defined(GLM_CODEBOOK_mul1)
     low = glm_fma_f16x32(low, glm_splat_u16(0x1eee), glm_splat_u16(0xc931));
@@ -99,10 +106,23 @@ GLM_FP16_CODE GLM_INLINE void glm_exl3_put_fp16(glm_u16x32 s, float *w)
     low = glm_add_f16x32(low, high);
 #endif
     glm_f16x32_f32(low, a);
+}
+GLM_FP16_CODE GLM_INLINE void glm_exl3_put_fp16(glm_u16x32 s, float *w)
+{
+    glm_f32x16 a[2];
+    glm_exl3_values_fp16(s, a);
     glm_store(w, a[0]);
     glm_store(w + 16, a[1]);
 }
 #endif
+
+/* Names words to the caches before they are decoded: a block is too short, and its pages too many,
+ * for the processor to see a stream in them. */
+GLM_INLINE void glm_exl3_prefetch(const uint16_t *words, int n)
+{
+    for (int i = 0; i < n; i += 32)
+        __builtin_prefetch(words + i);
+}
 
 /* One step is 16 inputs times 128 outputs, w[16][128]. */
 #if GLM_BITS == 4
@@ -129,6 +149,50 @@ static inline void glm_exl3_step_base(const uint16_t *words,
 GLM_FP16_CODE static inline void glm_exl3_step_fp16(const uint16_t *words, float *w)
 {
     GLM_EXL3_STEP_4BIT(glm_join_u16, glm_exl3_put_fp16)
+}
+#endif
+/* n steps for one row: values go from the codec's registers into the sums z of 64 columns. */
+#define GLM_EXL3_ADD(VALUES, STATE, ROW)                                    \
+    do {                                                                    \
+        glm_f32x16 value[2], factor = glm_splat(x[ROW]);                    \
+        VALUES(STATE, value);                                               \
+        acc[v % 2 * 2] = glm_fma(factor, value[0], acc[v % 2 * 2]);         \
+        acc[v % 2 * 2 + 1] = glm_fma(factor, value[1], acc[v % 2 * 2 + 1]); \
+    } while (0)
+#define GLM_EXL3_ONE_4BIT(JOIN, VALUES)                                            \
+    for (int half = 0; half < 2; half++, words += 256, z += 64) {                  \
+        glm_f32x16 acc[4];                                                         \
+        GLM_UNROLL                                                                 \
+        for (int i = 0; i < 4; i++)                                                \
+            acc[i] = glm_load(z + i * 16);                                         \
+        for (int step = 0; step < n; step++) {                                     \
+            const uint16_t *at = words + step * GLM_EXL3_STEP;                     \
+            const float *x = rows + step * 16;                                     \
+            if (ahead)                                                             \
+                glm_exl3_prefetch(ahead + step * GLM_EXL3_STEP + half * 256, 256); \
+            glm_u16x32 before = glm_turn8_u16(glm_load_u16x32(at + 7 * 32));       \
+            GLM_UNROLL                                                             \
+            for (int v = 0; v < 8; v++) {                                          \
+                glm_u16x32 now = glm_load_u16x32(at + v * 32);                     \
+                GLM_EXL3_ADD(VALUES, JOIN(before, now, 4), v / 2 * 2);             \
+                GLM_EXL3_ADD(VALUES, JOIN(before, now, 8), v / 2 * 2 + 1);         \
+                GLM_EXL3_ADD(VALUES, JOIN(before, now, 12), v / 2 * 2 + 8);        \
+                GLM_EXL3_ADD(VALUES, now, v / 2 * 2 + 9);                          \
+                before = now;                                                      \
+            }                                                                      \
+        }                                                                          \
+        GLM_UNROLL                                                                 \
+        for (int i = 0; i < 4; i++)                                                \
+            glm_store(z + i * 16, acc[i]);                                         \
+    }
+static inline void glm_exl3_one_base(const uint16_t *words, const uint16_t *ahead,
+                                     const float *rows, int n,
+                                     float *z){GLM_EXL3_ONE_4BIT(GLM_EXL3_STATE, glm_exl3_values)}
+#if defined(GLM_HAVE_FP16)
+GLM_FP16_CODE static inline void glm_exl3_one_fp16(const uint16_t *words, const uint16_t *ahead,
+                                                   const float *rows, int n, float *z)
+{
+    GLM_EXL3_ONE_4BIT(glm_join_u16, glm_exl3_values_fp16)
 }
 #endif
 #else
@@ -164,18 +228,26 @@ GLM_FP16_CODE static inline void glm_exl3_step_fp16(const uint16_t *words, float
 #endif
 #endif
 
-/* n steps that follow each other. */
-GLM_INLINE void glm_exl3_steps(const uint16_t *words, int n, float *w)
+/* n steps that follow each other; `ahead`: n steps that will be decoded after them, or NULL. */
+GLM_INLINE void glm_exl3_steps(const uint16_t *words, const uint16_t *ahead, int n, float *w)
 {
+    for (int i = 0; i < n; i++, words += GLM_EXL3_STEP, w += 16 * GLM_EXL3_BLOCK) {
+        if (ahead)
+            glm_exl3_prefetch(ahead + i * GLM_EXL3_STEP, GLM_EXL3_STEP);
 #if defined(GLM_HAVE_FP16)
-    if (glm_fp16_usable()) {
-        for (int i = 0; i < n; i++)
-            glm_exl3_step_fp16(words + i * GLM_EXL3_STEP, w + i * 16 * GLM_EXL3_BLOCK);
-        return;
-    }
+        if (glm_fp16_usable()) {
+            glm_exl3_step_fp16(words, w);
+            continue;
+        }
 #endif
-    for (int i = 0; i < n; i++)
-        glm_exl3_step_base(words + i * GLM_EXL3_STEP, w + i * 16 * GLM_EXL3_BLOCK);
+        glm_exl3_step_base(words, w);
+    }
+}
+
+/* The row of a tile that its words give i-th. */
+GLM_INLINE int glm_exl3_row(int i)
+{
+    return (i & ~15) | (i & 12) >> 1 | (i & 1) | (i & 2) << 2;
 }
 
 /* A block's columns lie as [2][2][4][8]: half, eight, tile, column of the eight. */
@@ -219,7 +291,8 @@ GLM_INLINE void glm_exl3_rotate_out(const float *z, const uint16_t *svh, glm_f32
         out[i] = glm_mul(out[i], glm_load_f16(svh + 16 * i));
 }
 
-/* z[m][0..16 nc) += x[m][0..k) w[k][..], mr rows; x rows 128 apart, z rows at z[m]. */
+/* z[m][0..16 nc) += x[m][0..k) w[k][..], mr rows, k in the words' order; x rows 128 apart, z rows
+ * at z[m]. */
 GLM_INLINE void glm_exl3_tile(const float *x, const float *w, float *const *z, int column, int k,
                               int mr, int nc)
 {
@@ -230,7 +303,8 @@ GLM_INLINE void glm_exl3_tile(const float *x, const float *w, float *const *z, i
         for (int n = 0; n < nc; n++)
             acc[m][n] = glm_load(z[m] + column + 16 * n);
     }
-    for (int i = 0; i < k; i++) {
+    for (int step = 0; step < k; step++) {
+        int i = glm_exl3_row(step);
         glm_f32x16 v[8];
         GLM_UNROLL
         for (int n = 0; n < nc; n++)
@@ -283,14 +357,44 @@ struct glm_exl3_rows {
     size_t x_stride;
     float *z; /* row i at z + index[i] * z_stride */
     size_t z_stride;
+    const uint16_t *next; /* the words that this thread decodes after this block, or NULL */
 };
+
+/* The first words of a block. */
+GLM_INLINE const uint16_t *glm_exl3_words(const void *matrix, int k, int block)
+{
+    return (const uint16_t *)matrix + (size_t)block * (size_t)(k / 16) * GLM_EXL3_STEP;
+}
+
+#if GLM_BITS == 4
+/* The only row of an expert: no weight is stored. */
+static inline void glm_exl3_block_one(const struct glm_exl3_rows *r, const uint16_t *words,
+                                      const uint16_t *suh, int k)
+{
+    enum { N = GLM_EXL3_BLOCK / GLM_EXL3_TILE };
+    float xh[GLM_EXL3_BLOCK] __attribute__((aligned(64)));
+    float *z = r->z + (size_t)r->index[0] * r->z_stride;
+    const act_t *x = r->x + (size_t)(r->index[0] / r->x_per) * r->x_stride;
+    for (int k0 = 0; k0 < k; k0 += GLM_EXL3_BLOCK, words += N * GLM_EXL3_STEP) {
+        const uint16_t *ahead = k0 + GLM_EXL3_BLOCK < k ? words + N * GLM_EXL3_STEP : r->next;
+        glm_exl3_rotate_in(x + k0, suh + k0, xh);
+#if defined(GLM_HAVE_FP16)
+        if (glm_fp16_usable()) {
+            glm_exl3_one_fp16(words, ahead, xh, N, z);
+            continue;
+        }
+#endif
+        glm_exl3_one_base(words, ahead, xh, N, z);
+    }
+}
+#endif
 
 static inline void glm_exl3_block(const struct glm_exl3_rows *r, const void *matrix, int n_out,
                                   int k, int block)
 {
     const uint16_t *trellis = matrix;
     const uint16_t *suh = trellis + (size_t)n_out * (size_t)k / 16 * GLM_BITS;
-    const uint16_t *words = trellis + (size_t)block * (size_t)(k / 16) * GLM_EXL3_STEP;
+    const uint16_t *words = glm_exl3_words(matrix, k, block);
     float w[GLM_EXL3_BLOCK * GLM_EXL3_BLOCK] __attribute__((aligned(64)));
     float xh[GLM_EXL3_ROWS * GLM_EXL3_BLOCK] __attribute__((aligned(64)));
     /* few rows keep decoded weights in the first cache; many decode a rotation's block at once */
@@ -299,9 +403,17 @@ static inline void glm_exl3_block(const struct glm_exl3_rows *r, const void *mat
     for (int i = 0; i < r->n; i++)
         __builtin_memset(r->z + (size_t)r->index[i] * r->z_stride, 0,
                          GLM_EXL3_BLOCK * sizeof(float));
+#if GLM_BITS == 4
+    if (r->n == 1) {
+        glm_exl3_block_one(r, words, suh, k);
+        return;
+    }
+#endif
     for (int k0 = 0; k0 < k; k0 += panel) {
-        glm_exl3_steps(words, panel / GLM_EXL3_TILE, w);
-        words += panel / GLM_EXL3_TILE * GLM_EXL3_STEP;
+        const int n_steps = panel / GLM_EXL3_TILE;
+        const uint16_t *after = words + n_steps * GLM_EXL3_STEP;
+        glm_exl3_steps(words, k0 + panel < k ? after : r->next, n_steps, w);
+        words = after;
         int inside = k0 % GLM_EXL3_BLOCK;
         for (int row = 0; row < r->n; row += GLM_EXL3_ROWS) {
             int n = r->n - row < GLM_EXL3_ROWS ? r->n - row : GLM_EXL3_ROWS;

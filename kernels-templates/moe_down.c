@@ -20,11 +20,17 @@ struct work {
 };
 
 #if defined(GLM_FORM_exl3)
-static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_t expert, int block)
+static const uint16_t *first_words(const struct work *w, int32_t expert, int block)
+{
+    return glm_exl3_words(w->down + (size_t)expert * GLM_EXL3_BYTES(GLM_D, GLM_I), GLM_I, block);
+}
+
+static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_t expert, int block,
+                       const uint16_t *next)
 {
     size_t bytes = GLM_EXL3_BYTES(GLM_D, GLM_I);
     const char *matrix = w->down + (size_t)expert * bytes;
-    struct glm_exl3_rows rows = {picks, n, w->h, 1, GLM_I, w->z + block * BLOCK, GLM_D};
+    struct glm_exl3_rows rows = {picks, n, w->h, 1, GLM_I, w->z + block * BLOCK, GLM_D, next};
     glm_exl3_block(&rows, matrix, GLM_D, GLM_I, block);
     const uint16_t *svh = (const uint16_t *)(const void *)(matrix + bytes) - GLM_D + block * BLOCK;
     for (int m = 0; m < n; m++) {
@@ -86,7 +92,11 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
         int32_t expert = g.distinct[i / BLOCKS], first = glm_groups_first(&g, expert);
         int n = g.ends[expert] - first, block = (int)(i % BLOCKS);
 #if defined(GLM_FORM_exl3)
-        block_exl3(&w, g.picks + first, n, expert, block);
+        int64_t after = i + l->n_threads;
+        const uint16_t *next = NULL;
+        if (after < n_items)
+            next = first_words(&w, g.distinct[after / BLOCKS], (int)(after % BLOCKS));
+        block_exl3(&w, g.picks + first, n, expert, block, next);
 #else
         block_bf16(&w, g.picks + first, n, expert, block);
 #endif

@@ -22,13 +22,21 @@ struct work {
 };
 
 #if defined(GLM_FORM_exl3)
-static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_t expert, int block)
+static const uint16_t *first_words(const struct work *w, int32_t expert, int block)
+{
+    return glm_exl3_words(w->gate + (size_t)expert * GLM_EXL3_BYTES(GLM_I, GLM_D), GLM_D, block);
+}
+
+static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_t expert, int block,
+                       const uint16_t *next)
 {
     size_t bytes = GLM_EXL3_BYTES(GLM_I, GLM_D);
     const char *matrix[2] = {w->gate + (size_t)expert * bytes, w->up + (size_t)expert * bytes};
     float *z[2] = {w->z + block * BLOCK, w->z + w->n_picks * GLM_I + block * BLOCK};
     for (int i = 0; i < 2; i++) {
-        struct glm_exl3_rows rows = {picks, n, w->x, GLM_TOPK, GLM_D, z[i], GLM_I};
+        struct glm_exl3_rows rows = {picks, n, w->x, GLM_TOPK, GLM_D, z[i], GLM_I, next};
+        if (i == 0)
+            rows.next = glm_exl3_words(matrix[1], GLM_D, block);
         glm_exl3_block(&rows, matrix[i], GLM_I, GLM_D, block);
     }
     const uint16_t *svh[2];
@@ -83,7 +91,11 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
         int32_t expert = g.distinct[i / BLOCKS], first = glm_groups_first(&g, expert);
         int n = g.ends[expert] - first, block = (int)(i % BLOCKS);
 #if defined(GLM_FORM_exl3)
-        block_exl3(&w, g.picks + first, n, expert, block);
+        int64_t after = i + l->n_threads;
+        const uint16_t *next = NULL;
+        if (after < n_items)
+            next = first_words(&w, g.distinct[after / BLOCKS], (int)(after % BLOCKS));
+        block_exl3(&w, g.picks + first, n, expert, block, next);
 #else
         block_bf16(&w, g.picks + first, n, expert, block);
 #endif

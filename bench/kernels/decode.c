@@ -19,7 +19,7 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
         words += (size_t)(i % (GLM_N / 128)) * (GLM_K / 16) * GLM_EXL3_STEP;
         for (int k = 0; k < GLM_K; k += 16, words += GLM_EXL3_STEP) {
             float w[16 * GLM_EXL3_BLOCK] __attribute__((aligned(64)));
-            glm_exl3_steps(words, 1, w);
+            glm_exl3_steps(words, words + 8 * GLM_EXL3_STEP, 1, w);
             __asm__ volatile("" : : "r"(w) : "memory");
             sum = glm_xor_u32(sum, glm_bits(glm_load(w)));
         }

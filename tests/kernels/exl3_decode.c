@@ -14,7 +14,7 @@ void glm_kernel(const struct glm_launch *l, void *const *args)
     for (int block = 0; block < GLM_N / 128; block++)
         for (int kt = 0; kt < GLM_K / 16; kt++, words += GLM_EXL3_STEP) {
             float w[16 * GLM_EXL3_BLOCK];
-            glm_exl3_steps(words, 1, w);
+            glm_exl3_steps(words, NULL, 1, w);
             for (int r = 0; r < 16; r++)
                 glm_exl3_natural(w + r * GLM_EXL3_BLOCK,
                                  out + (size_t)(kt * 16 + r) * GLM_N + block * 128);
