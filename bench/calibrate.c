@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Measures a machine the way the price model sees it: reads from memory and cache, multiply-adds,
  * the EXL3 codec alone, a chain of the smallest matmul for the gap between dependent kernels, a
- * chain of small sums for an exchange. Best of many short calls, since others may use the machine.
+ * chain of small sums for an exchange. Medians of many short calls, as what they are compared with.
  * The bodies that only measure are bench/kernels/; the gap's is the real matmul. */
 #include "bench/calibrate.h"
 
@@ -13,6 +13,7 @@
 #include "tests/support/ranks.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +21,12 @@
 
 enum {
     GAP_WIDTH = 256,
-    GAP_LAYERS = 24,
-    PASSES = 10, /* of an exchange, each of SUMS */
+    GAP_LAYERS = 48,
+    MAX_SAMPLES = 300,
+    PASSES = 15, /* of an exchange, each of SUMS */
     SUMS = 200,
-    CODEC_BYTES = 24 << 20, /* more than a core's own cache */
+    CODEC_BYTES = 64 << 20, /* more than a core's own cache */
+    CALL_BYTES = 128 << 20, /* read by one call at least */
 };
 
 static void give_up(const char *what)
@@ -44,42 +47,31 @@ static void *map_huge(size_t bytes)
 
 /* ---- kernels alone ---- */
 
-/* Least seconds of a bench body over `bytes` at a time of a buffer of `total`. */
-static double best_pass(struct test_threads *t, const char *body, const char *constants,
-                        void **args, size_t bytes, size_t total)
+/* Median seconds of a bench body, whose constants make one call take milliseconds: threads need a
+ * part of one to wake up. */
+static double body_seconds(struct test_threads *t, const char *body, const char *constants,
+                           void **args)
 {
     struct test_round *r = test_round(1);
     struct test_kernel *k = test_kernel_file(&(struct test_build){0}, body, constants, "f32");
-    char *base = args[0];
-    double least = 1e9, sum = 0;
-    size_t n = bytes ? total / bytes : 1;
-    for (size_t i = 0; i < 2000 && (sum < 0.25 || i < 2 * n) && sum < 2; i++) {
-        args[0] = base + i % n * bytes;
-        double s = test_threads_run(t, k, &r->round, args, NULL);
-        sum += s;
-        if (i >= n || n == 1)
-            least = s < least ? s : least;
+    double s[MAX_SAMPLES], sum = 0;
+    size_t n = 0;
+    test_threads_run(t, k, &r->round, args, NULL);
+    while (n < MAX_SAMPLES && (sum < 0.5 || n < 7)) {
+        s[n] = test_threads_run(t, k, &r->round, args, NULL);
+        sum += s[n++];
     }
-    args[0] = base;
     test_round_free(r);
-    return least;
+    return measure_median(s, n);
 }
 
-/* Seconds to read the whole buffer: the mean, since its pieces differ in what caches still hold. */
-static double memory_seconds(struct test_threads *t, void **args, size_t total)
+/* Bytes a second of all threads over the first `bytes`, again and again. */
+static double read_rate(struct test_threads *t, void **args, size_t bytes)
 {
-    char constants[64];
-    double least = 1e9;
-    struct test_round *r = test_round(1);
-    snprintf(constants, sizeof constants, "BYTES=%zu AHEAD=512", total);
-    struct test_kernel *k =
-        test_kernel_file(&(struct test_build){0}, "bench/kernels/stream.c", constants, "f32");
-    for (int i = 0; i < 5; i++) {
-        double s = test_threads_run(t, k, &r->round, args, NULL);
-        least = s < least ? s : least;
-    }
-    test_round_free(r);
-    return least;
+    char constants[96];
+    size_t times = CALL_BYTES / bytes + 1;
+    snprintf(constants, sizeof constants, "BYTES=%zu AHEAD=512 STREAMS=8 TIMES=%zu", bytes, times);
+    return (double)(bytes * times) / body_seconds(t, "bench/kernels/stream.c", constants, args);
 }
 
 static int64_t param(const struct glm_plan_kernel *k, const char *name)
@@ -110,11 +102,11 @@ static double exl3_rate(struct test_threads *t, const struct glm_plan *p, void *
         snprintf(form, sizeof form, "exl3:%d:%s", (int)param(k, "BITS"), word(k, "CODEBOOK"));
         if (glm_form_bytes(form, n, d, &bytes, NULL) != GLM_OK || bytes == 0)
             give_up("an EXL3 expert without a size");
-        uint64_t members = ((uint64_t)4 << 20) / bytes + 1;
+        uint64_t members = total / bytes + 1;
         snprintf(constants, sizeof constants, "N=%u K=%u BITS=%d CODEBOOK_%s=1 MEMBERS=%u",
                  (unsigned)n, (unsigned)d, (int)param(k, "BITS"), word(k, "CODEBOOK"),
                  (unsigned)members);
-        double s = best_pass(t, "bench/kernels/decode.c", constants, args, members * bytes, total);
+        double s = body_seconds(t, "bench/kernels/decode.c", constants, args);
         return (double)(members * n * d) / s;
     }
     return 0;
@@ -204,16 +196,24 @@ static float *carve(float **at, size_t n)
     return p;
 }
 
-/* Mean seconds of a launch in the chain, less its weights' at the cache's rate. */
-static double gap_seconds(uint32_t n_threads, uint32_t host_threads, double cache_bytes_s)
+struct chain_rank {
+    uint32_t n_threads, host_threads;
+    atomic_bool *stop; /* set by the measuring rank */
+    bool measures;
+    double seconds; /* of one chain */
+    pthread_t thread;
+};
+
+static void *run_chains(void *argument)
 {
     enum { FLOATS = 64 * 1024 };
+    struct chain_rank *me = argument;
     struct glm_error err = {0};
     struct chain c = {.weights = map_huge((size_t)GAP_LAYERS * LAYER_BYTES)};
     float *floats = test_alloc(FLOATS * sizeof *floats), *at = floats;
     struct test_round *r = test_round(1);
     load_gap_kernels(&c);
-    if (glm_team_new(n_threads, host_threads, &c.team, &err) != GLM_OK)
+    if (glm_team_new(me->n_threads, me->host_threads, &c.team, &err) != GLM_OK)
         give_up(err.message);
     memset(c.weights, 0, (size_t)GAP_LAYERS * LAYER_BYTES); /* touched before it is timed */
     memset(floats, 0, FLOATS * sizeof *floats);
@@ -225,23 +225,45 @@ static double gap_seconds(uint32_t n_threads, uint32_t host_threads, double cach
     c.up = carve(&at, 2 * W);
     c.h = carve(&at, W);
     c.vectors = carve(&at, 128 + W);
-    c.scratch = carve(&at, (size_t)2 * n_threads * 16 * (MIX + 1) * 16);
+    c.scratch = carve(&at, (size_t)2 * me->n_threads * 16 * (MIX + 1) * 16);
     if (at - floats > FLOATS)
         give_up("too many threads");
-    double least = 1e9;
-    for (int i = 0; i < 200; i++) {
+    double s[MAX_SAMPLES];
+    for (int i = -100; me->measures ? i < MAX_SAMPLES : !atomic_load(me->stop); i++) {
         double start = measure_seconds();
         glm_team_run(c.team, run_chain, &c);
-        double s = measure_seconds() - start;
-        least = s < least ? s : least;
+        if (me->measures)
+            s[i < 0 ? 0 : i] = measure_seconds() - start;
     }
-    double gap = (least / GAP_LAYERS - LAYER_BYTES / cache_bytes_s) / N_GAP;
+    atomic_store(me->stop, true);
+    me->seconds = me->measures ? measure_median(s, MAX_SAMPLES) : 0;
     glm_team_free(c.team);
     for (int k = 0; k < N_GAP; k++)
         glm_kernel_unload(&c.kernels[k]);
     test_round_free(r);
     munmap(c.weights, (size_t)GAP_LAYERS * LAYER_BYTES);
     test_release(floats);
+    return NULL;
+}
+
+/* Seconds of a launch in the chain, less its weights' at the cache's rate, while every rank of the
+ * machine runs such a chain. */
+static double gap_seconds(uint32_t world, uint32_t n_threads, double cache_bytes_s)
+{
+    struct chain_rank ranks[GLM_LINK_MAX_WORLD];
+    atomic_bool stop = false;
+    for (uint32_t i = 0; i < world; i++) {
+        ranks[i] = (struct chain_rank){.n_threads = n_threads,
+                                       .host_threads = n_threads * world,
+                                       .stop = &stop,
+                                       .measures = i == 0};
+        if (i > 0 && pthread_create(&ranks[i].thread, NULL, run_chains, &ranks[i]) != 0)
+            give_up("no thread");
+    }
+    run_chains(&ranks[0]);
+    for (uint32_t i = 1; i < world; i++)
+        pthread_join(ranks[i].thread, NULL);
+    double gap = (ranks[0].seconds / GAP_LAYERS - LAYER_BYTES / cache_bytes_s) / N_GAP;
     return gap > 0 ? gap : 0;
 }
 
@@ -262,7 +284,7 @@ static void *sum_often(void *argument)
     struct glm_collective_step *step;
     struct glm_error err = {0};
     float *values = calloc(1, x->bytes);
-    double least = 1e9;
+    double s[PASSES];
     if (!values || glm_collective_new(x->rank, x->world, x->links, x->bytes, 0, NULL, NULL, &c,
                                       &err) != GLM_OK)
         give_up(err.message);
@@ -273,10 +295,9 @@ static void *sum_often(void *argument)
         for (int i = 0; i < SUMS; i++)
             if (glm_collective_run(step, x->bytes, &err) != GLM_OK)
                 give_up(err.message);
-        double s = (measure_seconds() - start) / SUMS;
-        least = s < least ? s : least;
+        s[pass] = (measure_seconds() - start) / SUMS;
     }
-    x->seconds = least;
+    x->seconds = measure_median(s, PASSES);
     glm_collective_free(c);
     free(values);
     return NULL;
@@ -321,7 +342,6 @@ void calibrate(const struct calibrate_options *o, struct glm_device_figures *out
     uint32_t world = p->world, all = o->n_threads * world;
     struct test_threads *t = test_threads_new(all);
     struct test_random random = {1};
-    char constants[64];
     char *buffer = map_huge(o->memory_bytes);
     void *args[8] = {buffer, test_alloc(64 * 64 + 64 * all)};
     for (size_t i = 0; i + 8 <= o->memory_bytes; i += 8) { /* moderate as bf16, fp16 and scales */
@@ -329,20 +349,18 @@ void calibrate(const struct calibrate_options *o, struct glm_device_figures *out
         memcpy(buffer + i, &v, 8);
     }
     *out = (struct glm_device_figures){.cache_bytes = 4 * (double)o->cache_bytes};
-    out->read_bytes_s = (double)o->memory_bytes / memory_seconds(t, args, o->memory_bytes) / world;
-    snprintf(constants, sizeof constants, "BYTES=%zu", o->cache_bytes * world);
-    out->cache_bytes_s =
-        (double)o->cache_bytes / best_pass(t, "bench/kernels/read.c", constants, args, 0, 0);
-    out->ops_s = 4e5 * 12 * 32 * o->n_threads /
-                 best_pass(t, "bench/kernels/fma.c", "STEPS=400000", args, 0, 0);
+    out->read_bytes_s = read_rate(t, args, o->memory_bytes) / world;
+    out->cache_bytes_s = read_rate(t, args, o->cache_bytes * world) / world;
+    out->ops_s = 4e6 * 12 * 32 * o->n_threads /
+                 body_seconds(t, "bench/kernels/fma.c", "STEPS=4000000", args);
     size_t codec_bytes = o->cache_bytes > CODEC_BYTES ? o->cache_bytes : CODEC_BYTES;
-    if (codec_bytes > o->memory_bytes)
-        codec_bytes = o->memory_bytes;
+    if (codec_bytes > o->memory_bytes / 2)
+        codec_bytes = o->memory_bytes / 2;
     out->exl3_weights_s = exl3_rate(t, p, args, codec_bytes) / world;
     test_threads_free(t);
     munmap(buffer, o->memory_bytes);
     test_release(args[1]);
-    out->kernel_gap_s = gap_seconds(o->n_threads, all, out->cache_bytes_s);
+    out->kernel_gap_s = gap_seconds(world, o->n_threads, out->cache_bytes_s);
     if (world == 1)
         return;
     size_t small = exchange_bytes(p), large = 16 * small;
