@@ -10,8 +10,9 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-enum { MAX_POINTS = 16 };
+enum { MAX_POINTS = 16, PASSES = 5 };
 
 static struct glm_price price(const struct glm_plan *p, const struct glm_model *m,
                               const struct glm_device_figures *f, double context, double threads)
@@ -51,6 +52,21 @@ static double decode_seconds(struct pico *p, uint32_t context, uint32_t n)
     return median;
 }
 
+/* Figures of several calibrations: the median of each. */
+static struct glm_device_figures typical(const struct glm_device_figures *all, uint32_t n)
+{
+    struct glm_device_figures f;
+    double column[PASSES], *to = (double *)&f;
+    for (size_t i = 0; i < sizeof f / sizeof(double); i++) {
+        for (uint32_t k = 0; k < n; k++)
+            memcpy(&column[k], (const double *)&all[k] + i, sizeof column[k]);
+        to[i] = measure_median(column, n);
+    }
+    return f;
+}
+_Static_assert(sizeof(struct glm_device_figures) % sizeof(double) == 0, "doubles alone");
+
+/* Calibration and rounds take turns, since a machine's speed drifts; both give their medians. */
 static void lane(const char *checkpoint, uint32_t world, const uint32_t *contexts, uint32_t n,
                  uint32_t n_reply)
 {
@@ -59,21 +75,27 @@ static void lane(const char *checkpoint, uint32_t world, const uint32_t *context
         &(struct pico_options){.checkpoint = checkpoint, .world = world, .n_threads = threads});
     const struct glm_model *m = &pico_checkpoint(p)->model;
     const struct glm_plan *plan = pico_plan(p, 0);
-    struct glm_device_figures f;
+    struct glm_device_figures all[PASSES], f;
+    double measured[MAX_POINTS][PASSES];
     struct glm_price bytes = price(plan, m, NULL, contexts[0], threads);
     struct calibrate_options options = {.plan = plan,
                                         .n_threads = threads,
                                         .transport = "shm",
-                                        .memory_bytes = (size_t)1 << 30,
+                                        .memory_bytes = (size_t)512 << 20,
                                         .cache_bytes = (size_t)bytes.read_bytes / 4096 * 4096};
-    calibrate(&options, &f);
-    calibrate_print(&f);
+    for (uint32_t pass = 0; pass < PASSES; pass++) {
+        calibrate(&options, &all[pass]);
+        calibrate_print(&all[pass]);
+        for (uint32_t i = 0; i < n; i++)
+            measured[i][pass] = decode_seconds(p, contexts[i], n_reply);
+    }
+    f = typical(all, PASSES);
     for (uint32_t i = 0; i < n; i++) {
-        double measured = decode_seconds(p, contexts[i], n_reply);
+        double seconds = measure_median(measured[i], PASSES);
         struct glm_price at = price(plan, m, &f, contexts[i] + n_reply / 2, threads);
         printf("predict,tp%u,%u,%u,%.2f,%u,%u,%.4f,%.4f,%.2f\n", world, threads, contexts[i],
                (at.read_bytes + at.write_bytes) / 1e6, at.n_kernels, at.n_exchanges,
-               1e3 * at.seconds, 1e3 * measured, at.seconds / measured);
+               1e3 * at.seconds, 1e3 * seconds, at.seconds / seconds);
         fflush(stdout);
     }
     pico_close(p);
