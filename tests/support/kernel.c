@@ -223,7 +223,7 @@ struct test_kernel *test_kernel_with(const struct test_build *build, const char 
     struct glm_plan_kernel plan = {name, name, draft.params, draft.n_params};
     struct buf t = {0};
     struct glm_error err = {0};
-    if (glm_kernel_emit(draft.manifest, &plan, act, &t, &err) != GLM_OK)
+    if (glm_kernel_emit(draft.manifest, &plan, GLM_LANGUAGE_C, act, &t, &err) != GLM_OK)
         broken("%s", err.message);
     bool fresh;
     struct test_kernel *k = load(build, name, &t, &fresh);
