@@ -3,7 +3,7 @@
 #include "cli/options.h"
 
 extern const struct command command_plan, command_apply, command_status, command_logs, command_stop,
-    command_restart, command_explain, command_kernels_dump, command_bench, command_version;
+    command_restart, command_explain, command_kernels_dump, command_kernels_build, command_bench, command_version;
 
 const struct command *const glm_commands[] = {
     &command_plan,
@@ -14,6 +14,7 @@ const struct command *const glm_commands[] = {
     &command_restart,
     &command_explain,
     &command_kernels_dump,
+    &command_kernels_build,
     &command_bench,
     &command_version,
     NULL,

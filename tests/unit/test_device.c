@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every CUDA body, executed on the CPU, against its host body with bf16 activations: the same
+ * numbers, a row's bits wherever it stands, rows beyond the round untouched, and a mistake of one
+ * planted in a copy is noticed. */
+#include "tests/support/simt.h"
+#include "tests/support/streams.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_ROWS = 19, MAX_ARGS = 9 };
+
+enum type { ACT, F32, BF16, I32 };
+enum direction { IN, OUT, INOUT };
+enum per { ROW, WANTED, ONCE }; /* the round's rows, the wanted rows, one array */
+
+static const size_t element_bytes[] = {2, 4, 2, 4};
+
+struct arg {
+    enum type type;
+    enum direction direction;
+    enum per per;
+    size_t n; /* elements a row, or in all */
+    float scale, shift;
+};
+
+struct kernel_case {
+    const char *name, *params;
+    struct arg args[MAX_ARGS];
+    size_t n_args;
+    const char *was, *is; /* the planted mistake */
+};
+
+#define ARGS(...) {__VA_ARGS__}, sizeof((const struct arg[]){__VA_ARGS__}) / sizeof(struct arg)
+
+static const struct kernel_case cases[] = {
+    {"swiglu", "N=96 LIMIT=2 X_STRIDE=200",
+     ARGS({ACT, IN, ROW, 200, 2, 0}, {ACT, OUT, ROW, 96, 0, 0}), "glm_load_act8(x + GLM_N, up)",
+     "glm_load_act8(x + GLM_N + 8, up)"},
+    {"swiglu", "N=1040 LIMIT=10 X_STRIDE=2080",
+     ARGS({ACT, IN, ROW, 2080, 4, 0}, {ACT, OUT, ROW, 1040, 0, 0}), "row >= launch.round->n_rows",
+     "row > launch.round->n_rows"},
+    {"pick_rows", "D=1032", ARGS({ACT, IN, ROW, 1032, 1, 0}, {ACT, OUT, WANTED, 1032, 0, 0}),
+     "out_rows[o]", "out_rows[o] + 1"},
+    {"embed", "D=48 S=4 V=40",
+     ARGS({BF16, IN, ONCE, 40 * 48, 1, 0}, {ACT, IN, ONCE, 2 * 48, 1, 0},
+          {ACT, OUT, ROW, 4 * 48, 0, 0}),
+     "s < GLM_S", "s < GLM_S - 1"},
+};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+/* Rows [first, first + n) of all that there are, as a round. */
+struct window {
+    size_t first, n, n_outs;
+    struct test_round *round;
+};
+
+/* What a row is depends on its number alone. A row in seven is padding, one in three unwanted. */
+static struct window new_window(size_t first, size_t n)
+{
+    struct window w = {first, n, 0, test_round((uint32_t)n)};
+    for (size_t i = 0; i < n; i++) {
+        const size_t at = first + i;
+        struct glm_row *row = &w.round->rows[i];
+        row->position = (int32_t)at;
+        row->token = (int32_t)(at * 7 % 43) - 1; /* also ids outside the table */
+        row->override = at % 5 == 3 ? (int32_t)(at % 2) : -1;
+        row->stream = at % 7 == 5 ? -1 : 0;
+        row->out = at % 3 == 1 ? -1 : (int32_t)w.n_outs;
+        if (row->out >= 0)
+            w.round->out_rows[w.n_outs++] = (int32_t)i;
+    }
+    w.round->round.n_out = (int32_t)w.n_outs;
+    return w;
+}
+
+/* ---- Arguments ---- */
+
+/* All rows' inputs of a case. */
+struct inputs {
+    const struct kernel_case *c;
+    char *bytes[MAX_ARGS]; /* NULL for outputs */
+};
+
+static size_t row_bytes(const struct arg *a)
+{
+    return a->n * element_bytes[a->type];
+}
+
+static struct inputs new_inputs(const struct kernel_case *c)
+{
+    struct inputs in = {.c = c};
+    struct test_random random = {strlen(c->params)};
+    for (size_t i = 0; i < c->n_args; i++) {
+        const struct arg *a = &c->args[i];
+        const size_t n = a->n * (a->per == ONCE ? 1 : N_ROWS);
+        if (a->direction == OUT)
+            continue;
+        float *values = test_normals(&random, n, a->scale, a->shift);
+        in.bytes[i] = calloc(n, element_bytes[a->type]);
+        for (size_t j = 0; j < n; j++)
+            if (a->type == F32)
+                ((float *)(void *)in.bytes[i])[j] = values[j];
+            else
+                test_act_put(in.bytes[i], j, values[j], "bf16");
+        free(values);
+    }
+    return in;
+}
+
+static void free_inputs(struct inputs *in)
+{
+    for (size_t i = 0; i < MAX_ARGS; i++)
+        free(in->bytes[i]);
+}
+
+/* The window's arguments with room for a bucket; what no row fills is NaN. */
+struct memory {
+    void *args[MAX_ARGS];
+};
+
+static size_t n_of(const struct arg *a, const struct window *w)
+{
+    return a->per == ONCE ? 1 : a->per == WANTED ? w->n_outs : w->n;
+}
+
+static struct memory new_memory(const struct inputs *in, const struct window *w, size_t bucket)
+{
+    struct memory m = {{NULL}};
+    for (size_t i = 0; i < in->c->n_args; i++) {
+        const struct arg *a = &in->c->args[i];
+        const size_t bytes = row_bytes(a);
+        m.args[i] = test_alloc(bytes * (a->per == ONCE ? 1 : bucket));
+        if (in->bytes[i] != NULL)
+            memcpy(m.args[i], in->bytes[i] + (a->per == ONCE ? 0 : w->first * bytes),
+                   bytes * n_of(a, w));
+    }
+    return m;
+}
+
+static void free_memory(struct memory *m)
+{
+    for (size_t i = 0; i < MAX_ARGS; i++)
+        test_release(m->args[i]);
+}
+
+static struct memory run_host(const struct inputs *in, const struct window *w)
+{
+    struct memory m = new_memory(in, w, w->n);
+    test_kernel_run(test_kernel(in->c->name, in->c->params, "bf16"), &w->round->round, m.args, 1);
+    return m;
+}
+
+/* ---- Comparing ---- */
+
+static float value(enum type type, const void *p, size_t i)
+{
+    return type == F32 ? ((const float *)p)[i] : test_act_get(p, i, "bf16");
+}
+
+/* Stored activations: one unit in the last place of bf16 at the larger of the value and the row's
+ * root mean square. Floats: the manifest's relative L2 distance, at most 1e-5. Integers: equal. */
+static bool row_agrees(const struct kernel_case *c, enum type type, const void *got,
+                       const void *want, size_t n)
+{
+    double square = 0, error = 0;
+    if (type == I32)
+        return memcmp(got, want, n * 4) == 0;
+    for (size_t i = 0; i < n; i++) {
+        double v = (double)value(type, want, i), d = (double)value(type, got, i) - v;
+        square += v * v;
+        error += d * d;
+    }
+    if (type == F32)
+        return sqrt(error) <= fmin(test_manifest(c->name)->tolerance, 1e-5) * sqrt(square);
+    for (size_t i = 0; i < n; i++) {
+        double v = fabs((double)value(type, want, i)), at = fmax(v, sqrt(square / (double)n));
+        double d = fabs((double)value(type, got, i) - (double)value(type, want, i));
+        if (!(d <= ldexp(1, (at > 0 ? ilogb(at) : -126) - 7)))
+            return false;
+    }
+    return true;
+}
+
+static bool is_poison(const char *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (p[i] != (char)0xff)
+            return false;
+    return true;
+}
+
+/* NULL, or what differs between a device's memory and the host's. */
+static const char *difference(const struct kernel_case *c, const struct window *w, size_t bucket,
+                              const struct memory *got, const struct memory *want)
+{
+    static char text[160];
+    for (size_t i = 0; i < c->n_args; i++) {
+        const struct arg *a = &c->args[i];
+        const size_t bytes = row_bytes(a), n = n_of(a, w);
+        const char *g = got->args[i], *t = want->args[i];
+        if (a->direction == IN && memcmp(g, t, bytes * n) != 0)
+            return "an input was written";
+        for (size_t r = 0; r < n; r++)
+            if (a->direction != IN && !row_agrees(c, a->type, g + r * bytes, t + r * bytes, a->n)) {
+                snprintf(text, sizeof text, "%s %s, %zu rows: row %zu of argument %zu", c->name,
+                         c->params, w->n, r, i);
+                return text;
+            }
+        if (a->per != ONCE && !is_poison(g + n * bytes, (bucket - n) * bytes))
+            return "a row beyond the round was written";
+    }
+    return NULL;
+}
+
+/* Runs a device kernel and compares; NULL or what went wrong. */
+static const char *try_window(const struct test_device_kernel *k, const struct inputs *in,
+                              size_t first, size_t n, size_t bucket, uint64_t order)
+{
+    struct window w = new_window(first, n);
+    struct memory want = run_host(in, &w), got = new_memory(in, &w, bucket);
+    const char *why = test_device_run(k, &w.round->round, (uint32_t)bucket, (uint32_t)bucket,
+                                      got.args, in->c->n_args, order);
+    if (why == NULL)
+        why = difference(in->c, &w, bucket, &got, &want);
+    free_memory(&want);
+    free_memory(&got);
+    test_round_free(w.round);
+    return why;
+}
+
+/* ---- The tests ---- */
+
+#define NEED_DEVICE()                                             \
+    do {                                                          \
+        (void)state;                                              \
+        if (!test_device_usable()) {                              \
+            print_message("# no C++ compiler, or a sanitizer\n"); \
+            skip();                                               \
+        }                                                         \
+    } while (0)
+
+static void bodies_agree_with_the_host_at_every_row_count(void **state)
+{
+    static const size_t counts[] = {1, 2, 3, 8, 16, N_ROWS};
+    NEED_DEVICE();
+    for (size_t c = 0; c < N_CASES; c++) {
+        struct inputs in = new_inputs(&cases[c]);
+        const struct test_device_kernel *k = test_device_kernel(cases[c].name, cases[c].params);
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+            const size_t n = counts[i], first = i < N_ROWS - n ? i : N_ROWS - n;
+            const char *why = try_window(k, &in, first, n, 32, i * 5);
+            if (why != NULL)
+                fail_msg("%s: %s", cases[c].name, why);
+        }
+        free_inputs(&in);
+    }
+}
+
+/* Rows of `some` against the same rows of `all`, bit by bit. */
+static void same_rows(const struct kernel_case *c, const struct window *some,
+                      const struct memory *got, const struct memory *all)
+{
+    for (size_t i = 0; i < c->n_args; i++) {
+        const struct arg *a = &c->args[i];
+        size_t skip_rows = some->first;
+        if (a->direction == IN || a->per == ONCE)
+            continue;
+        if (a->per == WANTED) /* wanted ones among the rows before */
+            for (size_t at = skip_rows = 0; at < some->first; at++)
+                skip_rows += at % 3 != 1;
+        test_same_bytes(got->args[i], (const char *)all->args[i] + skip_rows * row_bytes(a),
+                        n_of(a, some) * row_bytes(a), c->name);
+    }
+}
+
+static void a_row_keeps_its_bits_whatever_is_beside_it(void **state)
+{
+    static const size_t windows[][2] = {{0, 1}, {4, 1}, {18, 1}, {1, 6}, {9, 10}};
+    NEED_DEVICE();
+    for (size_t c = 0; c < N_CASES; c++) {
+        struct inputs in = new_inputs(&cases[c]);
+        const struct test_device_kernel *k = test_device_kernel(cases[c].name, cases[c].params);
+        struct window every = new_window(0, N_ROWS);
+        struct memory all = new_memory(&in, &every, N_ROWS);
+        assert_null(
+            test_device_run(k, &every.round->round, N_ROWS, N_ROWS, all.args, in.c->n_args, 0));
+        for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+            struct window some = new_window(windows[i][0], windows[i][1]);
+            struct memory got = new_memory(&in, &some, 64);
+            assert_null(
+                test_device_run(k, &some.round->round, 64, 64, got.args, in.c->n_args, i + 1));
+            same_rows(in.c, &some, &got, &all);
+            free_memory(&got);
+            test_round_free(some.round);
+        }
+        free_memory(&all);
+        test_round_free(every.round);
+        free_inputs(&in);
+    }
+}
+
+static void a_planted_mistake_is_noticed(void **state)
+{
+    NEED_DEVICE();
+    for (size_t c = 0; c < N_CASES; c++) {
+        struct inputs in = new_inputs(&cases[c]);
+        const struct test_device_kernel *k =
+            test_device_kernel_with(cases[c].name, cases[c].params, cases[c].was, cases[c].is);
+        if (try_window(k, &in, 0, N_ROWS - 1, 32, 0) == NULL)
+            fail_msg("%s %s: '%s' passes as '%s'", cases[c].name, cases[c].params, cases[c].is,
+                     cases[c].was);
+        free_inputs(&in);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bodies_agree_with_the_host_at_every_row_count),
+        cmocka_unit_test(a_row_keeps_its_bits_whatever_is_beside_it),
+        cmocka_unit_test(a_planted_mistake_is_noticed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
