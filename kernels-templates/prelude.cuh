@@ -68,6 +68,18 @@ GLM_INLINE void glm_load_f32x8(const float *p, float v[8])
     }
 }
 
+GLM_INLINE void glm_store_f32x8(float *p, const float v[8])
+{
+    glm_u32x4 a, b;
+    GLM_UNROLL
+    for (int i = 0; i < 4; i++) {
+        a.v[i] = glm_f32_bits(v[i]);
+        b.v[i] = glm_f32_bits(v[4 + i]);
+    }
+    glm_store16(p, a);
+    glm_store16(p + 4, b);
+}
+
 /* ---- Over lanes and blocks ---- */
 
 GLM_INLINE float glm_shuffle_xor_f32(float v, int32_t mask)

@@ -24,6 +24,7 @@ struct arg {
     enum per per;
     size_t n; /* elements a row, or in all */
     float scale, shift;
+    float step; /* > 0: multiples of it, so that some are equal */
 };
 
 struct kernel_case {
@@ -31,23 +32,73 @@ struct kernel_case {
     struct arg args[MAX_ARGS];
     size_t n_args;
     const char *was, *is; /* the planted mistake */
+    bool near;            /* its sums have another order than the host's: close is enough */
 };
 
-#define ARGS(...) {__VA_ARGS__}, sizeof((const struct arg[]){__VA_ARGS__}) / sizeof(struct arg)
+#define COUNT(...) (sizeof((const struct arg[]){__VA_ARGS__}) / sizeof(struct arg))
+/* One whose bits are the host's; one whose sums have another order. */
+#define EXACT(name, params, was, is, ...)                               \
+    {                                                                   \
+        name, params, {__VA_ARGS__}, COUNT(__VA_ARGS__), was, is, false \
+    }
+#define NEAR(name, params, was, is, ...)                               \
+    {                                                                  \
+        name, params, {__VA_ARGS__}, COUNT(__VA_ARGS__), was, is, true \
+    }
+#define TAKES(type, per, n, scale, shift) \
+    {                                     \
+        type, IN, per, n, scale, shift, 0 \
+    }
+#define KEEPS(type, per, n, scale, shift)    \
+    {                                        \
+        type, INOUT, per, n, scale, shift, 0 \
+    }
+#define GIVES(type, per, n)        \
+    {                              \
+        type, OUT, per, n, 0, 0, 0 \
+    }
+
+/* y, mix, x, norm */
+#define HC_ARGS(d, s)                                                          \
+    TAKES(F32, ROW, d, 0.5f, 0), TAKES(F32, ROW, (s) + (s) * (s), 0.2f, 0.4f), \
+        KEEPS(ACT, ROW, (size_t)(s) * (d), 1, 0.1f), TAKES(BF16, ONCE, d, 0.2f, 1)
+/* y, mix, x, fn, base, scale, norm, out */
+#define MIX_ARGS(d, s)                                                                \
+    TAKES(F32, ROW, d, 0.5f, 0), KEEPS(F32, ROW, (s) + (s) * (s), 0.2f, 0.4f),        \
+        KEEPS(ACT, ROW, (size_t)(s) * (d), 1, 0.1f),                                  \
+        TAKES(BF16, ONCE, (size_t)(2 * (s) + (s) * (s)) * (s) * (d), 0.05f, 0.01f),   \
+        TAKES(F32, ONCE, 2 * (s) + (s) * (s), 0.7f, 0), TAKES(F32, ONCE, 3, 0.3f, 1), \
+        TAKES(BF16, ONCE, d, 0.2f, 1), GIVES(ACT, ROW, d)
+/* logits, bias, ids, weights */
+#define ROUTE_ARGS(e, k, step)                                                            \
+    {F32, IN, ROW, e, 1, 0, step}, {F32, IN, ONCE, e, 0.1f, 0, step}, GIVES(I32, ROW, k), \
+        GIVES(F32, ROW, k)
 
 static const struct kernel_case cases[] = {
-    {"swiglu", "N=96 LIMIT=2 X_STRIDE=200",
-     ARGS({ACT, IN, ROW, 200, 2, 0}, {ACT, OUT, ROW, 96, 0, 0}), "glm_load_act8(x + GLM_N, up)",
-     "glm_load_act8(x + GLM_N + 8, up)"},
-    {"swiglu", "N=1040 LIMIT=10 X_STRIDE=2080",
-     ARGS({ACT, IN, ROW, 2080, 4, 0}, {ACT, OUT, ROW, 1040, 0, 0}), "row >= launch.round->n_rows",
-     "row > launch.round->n_rows"},
-    {"pick_rows", "D=1032", ARGS({ACT, IN, ROW, 1032, 1, 0}, {ACT, OUT, WANTED, 1032, 0, 0}),
-     "out_rows[o]", "out_rows[o] + 1"},
-    {"embed", "D=48 S=4 V=40",
-     ARGS({BF16, IN, ONCE, 40 * 48, 1, 0}, {ACT, IN, ONCE, 2 * 48, 1, 0},
-          {ACT, OUT, ROW, 4 * 48, 0, 0}),
-     "s < GLM_S", "s < GLM_S - 1"},
+    EXACT("swiglu", "N=96 LIMIT=2 X_STRIDE=200", "glm_load_act8(x + GLM_N, up)",
+          "glm_load_act8(x + GLM_N + 8, up)", TAKES(ACT, ROW, 200, 2, 0), GIVES(ACT, ROW, 96)),
+    EXACT("swiglu", "N=1040 LIMIT=10 X_STRIDE=2080", "row >= launch.round->n_rows",
+          "row > launch.round->n_rows", TAKES(ACT, ROW, 2080, 4, 0), GIVES(ACT, ROW, 1040)),
+    EXACT("pick_rows", "D=1032", "out_rows[o]", "out_rows[o] + 1", TAKES(ACT, ROW, 1032, 1, 0),
+          GIVES(ACT, WANTED, 1032)),
+    EXACT("embed", "D=48 S=4 V=40", "s < GLM_S", "s < GLM_S - 1", TAKES(BF16, ONCE, 40 * 48, 1, 0),
+          TAKES(ACT, ONCE, 2 * 48, 1, 0), GIVES(ACT, ROW, 4 * 48)),
+    EXACT("hc_final", "D=80 S=4 NORM_EPS=1e-5", "glm_load_act8(x + s * GLM_D + d, v[s]);",
+          "glm_load_act8(x + s * GLM_D, v[s]);", HC_ARGS(80, 4), GIVES(ACT, ROW, 80)),
+    EXACT("hc_final", "D=1040 S=3 NORM_EPS=1e-5", "sum[i] *= 1.0f / GLM_S",
+          "sum[i] *= 1.0f / (GLM_S + 1)", HC_ARGS(1040, 3), GIVES(ACT, ROW, 1040)),
+    EXACT("hc_mix", "D=256 S=4 WRITE=1 ITERS=20 EPS=1e-6 NORM_EPS=1e-5", "it < GLM_ITERS",
+          "it < GLM_ITERS - 1", MIX_ARGS(256, 4)),
+    EXACT("hc_mix", "D=80 S=4 WRITE=0 ITERS=20 EPS=1e-6 NORM_EPS=1e-5", "glm_copy_wait(1);",
+          "glm_copy_wait(2);", MIX_ARGS(80, 4)),
+    EXACT("hc_mix", "D=1040 S=2 WRITE=1 ITERS=5 EPS=1e-6 NORM_EPS=1e-5", "b < BLOCKS",
+          "b < BLOCKS - 1", MIX_ARGS(1040, 2)),
+    EXACT("hc_mix", "D=4096 S=4 WRITE=1 ITERS=3 EPS=1e-6 NORM_EPS=1e-5", "start_stage(a, i + 2)",
+          "start_stage(a, i + 1)", MIX_ARGS(4096, 4)),
+    EXACT("moe_route", "E=16 TOPK=4 SCALE=2.5", "a.id < b.id", "a.id > b.id",
+          ROUTE_ARGS(16, 4, 0.5f)),
+    EXACT("moe_route", "E=288 TOPK=8 SCALE=2.5", "mask = 16; mask > 0", "mask = 16; mask > 1",
+          ROUTE_ARGS(288, 8, 0)),
 };
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
@@ -99,6 +150,8 @@ static struct inputs new_inputs(const struct kernel_case *c)
         if (a->direction == OUT)
             continue;
         float *values = test_normals(&random, n, a->scale, a->shift);
+        for (size_t j = 0; a->step > 0 && j < n; j++)
+            values[j] = rintf(values[j] / a->step) * a->step;
         in.bytes[i] = calloc(n, element_bytes[a->type]);
         for (size_t j = 0; j < n; j++)
             if (a->type == F32)
@@ -160,14 +213,15 @@ static float value(enum type type, const void *p, size_t i)
     return type == F32 ? ((const float *)p)[i] : test_act_get(p, i, "bf16");
 }
 
-/* Stored activations: one unit in the last place of bf16 at the larger of the value and the row's
- * root mean square. Floats: the manifest's relative L2 distance, at most 1e-5. Integers: equal. */
+/* The same bits, or where sums have another order: stored activations one unit in the last place of
+ * bf16 at the larger of the value and the row's root mean square. Floats: the manifest's relative
+ * L2 distance, at most 1e-5. Integers: equal. */
 static bool row_agrees(const struct kernel_case *c, enum type type, const void *got,
                        const void *want, size_t n)
 {
     double square = 0, error = 0;
-    if (type == I32)
-        return memcmp(got, want, n * 4) == 0;
+    if (!c->near || type == I32)
+        return memcmp(got, want, n * element_bytes[type]) == 0;
     for (size_t i = 0; i < n; i++) {
         double v = (double)value(type, want, i), d = (double)value(type, got, i) - v;
         square += v * v;

@@ -143,7 +143,8 @@ static void what_a_gpu_leaves_undefined_is_a_fault(void **state)
     faults(START "out[t] = s[t + 1];\n}\n", "index 64 is outside its array");
     faults(START "glm_store16(out + t, glm_load16(in + 8 * t));\n}\n", "no multiple of 16");
     faults(START "glm_copy16(out + 4 * (t % 16), in);\n}\n", "not in shared memory");
-    faults("GLM_SHARED float big[20000];\n" START "out[t] = big[t];\n}\n", "bytes of shared memory");
+    faults("GLM_SHARED float big[20000];\n" START "out[t] = big[t];\n}\n",
+           "bytes of shared memory");
 }
 
 int main(void)
