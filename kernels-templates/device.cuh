@@ -16,6 +16,7 @@ typedef unsigned long long uint64_t;
 
 #define GLM_INLINE static __device__ __forceinline__
 #define GLM_UNROLL _Pragma("unroll")
+#define GLM_LOOP   _Pragma("unroll 1") /* kept as a loop */
 #define GLM_SHARED __shared__ __align__(16)
 /* The entry: GLM_KERNEL(launch) { … launch.args[0] … } */
 #define GLM_KERNEL(launch)                                                  \
@@ -25,6 +26,11 @@ typedef unsigned long long uint64_t;
 struct __align__(16) glm_u32x4
 {
     uint32_t v[4];
+};
+
+struct __align__(8) glm_u32x2
+{
+    uint32_t v[2];
 };
 
 /* ---- Where a thread is ---- */
@@ -72,6 +78,14 @@ GLM_INLINE uint32_t glm_pack_bf16(float low, float high)
     return r;
 }
 
+/* a · b + c of two bf16 each, rounded once. */
+GLM_INLINE uint32_t glm_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
+
 /* ---- Waiting ---- */
 
 GLM_INLINE void glm_barrier(void)
@@ -81,6 +95,11 @@ GLM_INLINE void glm_barrier(void)
 GLM_INLINE void glm_warp_barrier(void)
 {
     __syncwarp();
+}
+/* The compiler moves no load over this: it would take too many registers. */
+GLM_INLINE void glm_keep_order(void)
+{
+    asm volatile("" ::: "memory");
 }
 /* What this thread wrote to global memory is seen before what it writes after. */
 GLM_INLINE void glm_fence(void)
@@ -108,7 +127,20 @@ GLM_INLINE uint32_t glm_ballot(bool yes)
     return __ballot_sync(0xffffffffu, yes);
 }
 
-/* ---- Memory, 16 bytes at 16-byte aligned addresses ---- */
+/* ---- Memory: 16 or 8 bytes, at addresses aligned so ---- */
+
+GLM_INLINE glm_u32x2 glm_load8(const void *p)
+{
+    return *(const glm_u32x2 *)p;
+}
+GLM_INLINE glm_u32x2 glm_load8_once(const void *p)
+{
+    glm_u32x2 r;
+    asm("ld.global.nc.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+        : "=r"(r.v[0]), "=r"(r.v[1])
+        : "l"(p));
+    return r;
+}
 
 GLM_INLINE glm_u32x4 glm_load16(const void *p)
 {

@@ -9,9 +9,10 @@
 #include "hc.cuh"
 
 #define MIXES (2 * GLM_S + GLM_S * GLM_S)
-#define SUMS  (MIXES + 1)                                    /* the dots, then the sum of squares */
-#define COLS  (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short \
-                                                              */
+#define SUMS  (MIXES + 1) /* the dots, then the sum of squares */
+#define COLS                                                                            \
+    (GLM_D > 1024 ? (GLM_D + 255) / 256 * 16 : 64) /* of a block, the last may be short \
+                                                    */
 #define BLOCKS ((GLM_D + COLS - 1) / COLS)
 #define TILE   4
 #define GROUP  64                        /* threads of a row: two a dot, then 16 for the squares */

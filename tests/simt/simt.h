@@ -12,6 +12,7 @@
 
 #define GLM_INLINE static inline __attribute__((unused))
 #define GLM_UNROLL
+#define GLM_LOOP
 /* One block runs at a time, so that one copy of its shared memory is enough; simt.cc fills the
  * section with NaN before every block. */
 #define GLM_SHARED         static __attribute__((section("simt_shared"), aligned(16)))
@@ -46,6 +47,10 @@ void simt_lanes(enum simt_op op, int line, const void *in, void *out,
 
 struct alignas(16) glm_u32x4 {
     uint32_t v[4];
+};
+
+struct alignas(8) glm_u32x2 {
+    uint32_t v[2];
 };
 
 GLM_INLINE int32_t glm_thread(void)
@@ -96,6 +101,17 @@ GLM_INLINE uint32_t glm_pack_bf16(float low, float high)
     return simt_bf16(low) | simt_bf16(high) << 16;
 }
 
+/* Exact before the one rounding wherever the sum fits a double. */
+GLM_INLINE uint32_t glm_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r = 0;
+    for (int i = 0; i < 32; i += 16) {
+        const double x = (double)glm_bits_f32(a >> i << 16), y = (double)glm_bits_f32(b >> i << 16);
+        r |= simt_bf16((float)(x * y + (double)glm_bits_f32(c >> i << 16))) << i;
+    }
+    return r;
+}
+
 GLM_INLINE void glm_barrier(SIMT_LINE)
 {
     simt_barrier(line);
@@ -103,6 +119,9 @@ GLM_INLINE void glm_barrier(SIMT_LINE)
 GLM_INLINE void glm_warp_barrier(SIMT_LINE)
 {
     simt_lanes(SIMT_SYNC, line, nullptr, nullptr, [](const void *const *, void *const *) {});
+}
+GLM_INLINE void glm_keep_order(void)
+{
 }
 GLM_INLINE void glm_fence(void)
 {
@@ -157,6 +176,17 @@ GLM_INLINE uint32_t glm_ballot(bool yes, SIMT_LINE)
     return out;
 }
 
+GLM_INLINE glm_u32x2 glm_load8(const void *p)
+{
+    glm_u32x2 r;
+    simt_check_aligned(p, 8, "a load of 8 bytes");
+    memcpy(&r, p, sizeof r);
+    return r;
+}
+GLM_INLINE glm_u32x2 glm_load8_once(const void *p)
+{
+    return glm_load8(p);
+}
 GLM_INLINE glm_u32x4 glm_load16(const void *p)
 {
     glm_u32x4 r;

@@ -3,6 +3,7 @@
 #include "tests/support/simt.h"
 
 #include "codegen/kernels.h"
+#include "codegen/templates.h"
 #include "tests/simt/launch.h"
 
 #include <dlfcn.h>
@@ -47,18 +48,53 @@ bool test_device_usable(void)
 #endif
 }
 
-/* A copy of the text with its one `was` replaced. */
-static void plant(const char *name, struct buf *text, const char *was, const char *is)
+/* The one place of a piece of text, or NULL when it is not there. */
+static const char *find_once(const char *name, const char *text, const char *piece)
+{
+    const char *at = strstr(text, piece);
+    if (at != NULL && strstr(at + 1, piece) != NULL)
+        broken(name, "the text to change is there twice");
+    return at;
+}
+
+static void replace(struct buf *text, const char *at, size_t len, const char *is)
 {
     struct buf changed = {0};
-    char *at = strstr(buf_text(text), was);
-    if (at == NULL || strstr(at + 1, was) != NULL)
-        broken(name, at == NULL ? "the text to change is not there" : "it is there twice");
     buf_add(&changed, text->data, (size_t)(at - text->data));
     buf_str(&changed, is);
-    buf_str(&changed, at + strlen(was));
+    buf_str(&changed, at + len);
     buf_release(text);
     *text = changed;
+}
+
+/* Replaces `was` in the source, or in a header that it includes: that one then stands in the source
+ * with its change. */
+static void plant(const char *name, struct buf *text, const char *was, const char *is)
+{
+    struct arena arena;
+    const char **headers, *at = find_once(name, buf_text(text), was);
+    uint32_t n;
+    if (at != NULL) {
+        replace(text, at, strlen(was), is);
+        return;
+    }
+    arena_init(&arena, 1 << 20);
+    if (glm_template_names(".cuh", &arena, &headers, &n, NULL) != GLM_OK)
+        broken(name, "there are no headers");
+    for (uint32_t i = 0; i < n; i++) {
+        char include[128];
+        size_t len;
+        const char *header = glm_template_source(headers[i], &len);
+        snprintf(include, sizeof include, "#include \"%s\"\n", headers[i]);
+        const char *line = strstr(buf_text(text), include);
+        if (line == NULL || find_once(name, header, was) == NULL)
+            continue;
+        replace(text, line, strlen(include), header);
+        replace(text, strstr(text->data, was), strlen(was), is);
+        arena_release(&arena);
+        return;
+    }
+    broken(name, "the text to change is not there");
 }
 
 /* The next free kernel made of the text, or the one that was made of it before. Takes the text. */
