@@ -30,12 +30,25 @@ static void prepare_params(const char *kv, char params[320])
              DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
 }
 
-void dsa_world_use_device(struct dsa_world *w, const char *was, const char *is)
+static void select_params(const struct dsa_world *w, char params[320])
 {
-    char params[320];
-    prepare_params(w->kv, params);
-    w->device_prepare = was != NULL ? test_device_kernel_with("dsa_prepare", params, was, is)
-                                    : test_device_kernel("dsa_prepare", params);
+    snprintf(params, 320, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
+             DSA_INDEX_HEADS, DSA_D, DSA_POOL, w->topk, DSA_MAX_POOLS, w->kv, N_IN + GAP);
+}
+
+void dsa_world_use_device(struct dsa_world *w, const char *name, const char *was, const char *is)
+{
+    struct {
+        const char *name;
+        struct test_device_kernel **kernel;
+        char params[320];
+    } rows[] = {{"dsa_prepare", &w->device_prepare, ""}, {"dsa_select", &w->device_select, ""}};
+    prepare_params(w->kv, rows[0].params);
+    select_params(w, rows[1].params);
+    for (size_t i = 0; i < 2; i++)
+        *rows[i].kernel = name != NULL && strcmp(name, rows[i].name) == 0
+                              ? test_device_kernel_with(name, rows[i].params, was, is)
+                              : test_device_kernel(rows[i].name, rows[i].params);
 }
 
 void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
@@ -65,8 +78,7 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
     char params[320];
     prepare_params(kv, params);
     w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
-    snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
-             DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, DSA_MAX_POOLS, kv, N_IN + GAP);
+    select_params(w, params);
     w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
     snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
              DSA_C, DSA_POOL, topk, kv);
@@ -203,7 +215,11 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
                                     threads));
     else
         test_kernel_run(w->prepare, &round->round, prepare, threads);
-    test_kernel_run(w->select, &round->round, select, threads);
+    if (w->device_select != NULL)
+        assert_null(test_device_run(w->device_select, &round->round, (uint32_t)n, (uint32_t)n,
+                                    select, sizeof select / sizeof select[0], threads));
+    else
+        test_kernel_run(w->select, &round->round, select, threads);
     test_kernel_run(w->attend, &round->round, attend, threads);
     keep(r, round, stream_of, qr, out, sel);
     void *const owned[] = {in, ig, iq, q, ikn, qr, out, sel};
@@ -251,7 +267,8 @@ bool dsa_same_memory(const struct dsa_run *a, const struct dsa_run *b)
                 memcmp(a->pooled, b->pooled, tokens / DSA_POOL * dsa_row_bytes(w, DSA_D)) == 0 &&
                 memcmp(a->keys, b->keys, slots * DSA_RING * 2 * DSA_D * bytes) == 0;
     for (size_t i = 0; i < DSA_STREAMS; i++)
-        same = same && memcmp(a->qr[i], b->qr[i], w->n_tokens * DSA_Q * bytes) == 0;
+        same = same && memcmp(a->qr[i], b->qr[i], w->n_tokens * DSA_Q * bytes) == 0 &&
+               memcmp(a->sel[i], b->sel[i], w->n_tokens * (1 + w->topk) * sizeof(int32_t)) == 0;
     return same;
 }
 

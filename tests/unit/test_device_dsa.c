@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA body of dsa_prepare, executed on the CPU: after every round the caches, the ring and the
- * query inputs have the bits that the host body leaves, in every form of the cache. */
+/* The CUDA bodies of dsa_prepare and dsa_select, executed on the CPU: after every round the caches,
+ * the ring, the query inputs and the selections have the bits that the host bodies leave, in every
+ * form of the cache. */
 #include "tests/support/dsa_world.h"
 
 /* Rows of each stream in a round, and those that stay; the long one overruns the ring. */
@@ -9,15 +10,16 @@ static const int32_t rounds[][2][DSA_STREAMS] = {
 };
 enum { N_ROUNDS = sizeof rounds / sizeof rounds[0] };
 
-/* A world whose prepare has a mistake, or none, against the host's: do they agree to the end? */
-static bool agrees(const char *kv, const char *was, const char *is)
+/* A world in which the kernel has a mistake, or none has, against the host's: do they agree to the
+ * end? */
+static bool agrees(const char *kv, const char *name, const char *was, const char *is)
 {
     struct dsa_world host, device;
     struct dsa_run a, b;
     bool same = true;
     dsa_world_init(&host, NULL, 60, 8, kv, "bf16");
     dsa_world_init(&device, NULL, 60, 8, kv, "bf16");
-    dsa_world_use_device(&device, was, is);
+    dsa_world_use_device(&device, name, was, is);
     dsa_run_init(&a, &host);
     dsa_run_init(&b, &device);
     for (size_t i = 0; same && i < N_ROUNDS; i++) {
@@ -46,24 +48,28 @@ static void rounds_leave_the_hosts_bits_in_every_form(void **state)
     static const char *const forms[] = {"fp8", "bf16", "fp32"};
     NEED_DEVICE();
     for (size_t i = 0; i < 3; i++)
-        if (!agrees(forms[i], NULL, NULL))
+        if (!agrees(forms[i], NULL, NULL, NULL))
             fail_msg("%s rows differ", forms[i]);
 }
 
 static void planted_mistakes_are_noticed(void **state)
 {
-    static const char *const changes[][2] = {
-        {"at - s->n_context;", "at - s->n_context - 1;"},
-        {"s->n_context + s->n_rows - GLM_RING", "s->n_context + s->n_rows - GLM_RING + 1"},
-        {"a->ape[j * GLM_D + c]", "a->ape[c]"},
-        {"+ ((a & 0x7fffffu) != 0) - 8", "- 8"},
-        {"row->position % GLM_POOL == GLM_POOL - 1", "row->position % GLM_POOL == GLM_POOL - 2"},
-        {"take_row(raw, qkv + GLM_Q, GLM_C)", "take_row(raw, qkv + GLM_Q - 1, GLM_C)"},
+    static const char *const changes[][3] = {
+        {"dsa_prepare", "at - s->n_context;", "at - s->n_context - 1;"},
+        {"dsa_prepare", "s->n_context + s->n_rows - GLM_RING",
+         "s->n_context + s->n_rows - GLM_RING + 1"},
+        {"dsa_prepare", "a->ape[j * GLM_D + c]", "a->ape[c]"},
+        {"dsa_prepare", "+ ((a & 0x7fffffu) != 0) - 8", "- 8"},
+        {"dsa_prepare", "take_row(raw, qkv + GLM_Q, GLM_C)",
+         "take_row(raw, qkv + GLM_Q - 1, GLM_C)"},
+        {"dsa_select", "(row->position + 1) / GLM_POOL", "row->position / GLM_POOL"},
+        {"dsa_select", "a->n <= GLM_TOPK", "a->n <= GLM_TOPK + 1"},
+        {"dsa_select", "h < GLM_H; h++) {", "h < GLM_H - 1; h++) {"},
     };
     NEED_DEVICE();
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
-        if (agrees("fp8", changes[i][0], changes[i][1]))
-            fail_msg("'%s' passes as '%s'", changes[i][1], changes[i][0]);
+        if (agrees("fp8", changes[i][0], changes[i][1], changes[i][2]))
+            fail_msg("'%s' passes as '%s'", changes[i][2], changes[i][1]);
 }
 
 int main(void)
