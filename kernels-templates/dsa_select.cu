@@ -46,7 +46,9 @@ GLM_INLINE float score_pool(const struct select *a, int32_t pool)
         glm_state_pool(a->pooled, a->round, s, pool * GLM_POOL, GLM_POOL, GLM_KV_ROW_BYTES(GLM_D));
     const float by = glm_inverse_root((float)GLM_D);
     float key[GLM_D], score = 0.0f;
-    glm_kv_load(key, row, GLM_D);
+    GLM_UNROLL
+    for (int c = 0; c < GLM_D; c += 16)
+        glm_kv_load16(key + c, row, c, GLM_D);
     GLM_LOOP
     for (int h = 0; h < GLM_H; h++) {
         float dot = 0.0f;

@@ -64,25 +64,23 @@ GLM_INLINE void glm_kv_store(char *row, const act_t *values, int w)
 #endif
 }
 
-/* A row of width w, a constant multiple of 16, as floats of one thread. */
-GLM_INLINE void glm_kv_load(float *values, const char *row, const int w)
+/* Elements [c, c + 16) of a row of width w as floats; c a multiple of 16. */
+GLM_INLINE void glm_kv_load16(float values[16], const char *row, int c, int w)
 {
 #if defined(GLM_KV_fp8)
     const float scale = *(const float *)(row + w);
+    const glm_u32x4 u = glm_load16(row + c);
     GLM_UNROLL
-    for (int i = 0; i < w; i += 16) {
-        const glm_u32x4 u = glm_load16(row + i);
-        GLM_UNROLL
-        for (int j = 0; j < 16; j++)
-            values[i + j] = glm_e4m3_f32((uint8_t)(u.v[j / 4] >> (j % 4 * 8))) * scale;
-    }
+    for (int j = 0; j < 16; j++)
+        values[j] = glm_e4m3_f32((uint8_t)(u.v[j / 4] >> (j % 4 * 8))) * scale;
 #else
+    (void)w;
     GLM_UNROLL
-    for (int i = 0; i < w; i += 8)
+    for (int j = 0; j < 16; j += 8)
 #if defined(GLM_KV_bf16)
-        glm_load_act8((const act_t *)row + i, values + i);
+        glm_load_act8((const act_t *)row + c + j, values + j);
 #else
-        glm_load_f32x8((const float *)row + i, values + i);
+        glm_load_f32x8((const float *)row + c + j, values + j);
 #endif
 #endif
 }

@@ -36,16 +36,25 @@ static void select_params(const struct dsa_world *w, char params[320])
              DSA_INDEX_HEADS, DSA_D, DSA_POOL, w->topk, DSA_MAX_POOLS, w->kv, N_IN + GAP);
 }
 
+static void attend_params(const struct dsa_world *w, char params[320])
+{
+    snprintf(params, 320, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS, DSA_C,
+             DSA_POOL, w->topk, w->kv);
+}
+
 void dsa_world_use_device(struct dsa_world *w, const char *name, const char *was, const char *is)
 {
     struct {
         const char *name;
         struct test_device_kernel **kernel;
         char params[320];
-    } rows[] = {{"dsa_prepare", &w->device_prepare, ""}, {"dsa_select", &w->device_select, ""}};
+    } rows[] = {{"dsa_prepare", &w->device_prepare, ""},
+                {"dsa_select", &w->device_select, ""},
+                {"mla_attend", &w->device_attend, ""}};
     prepare_params(w->kv, rows[0].params);
     select_params(w, rows[1].params);
-    for (size_t i = 0; i < 2; i++)
+    attend_params(w, rows[2].params);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         *rows[i].kernel = name != NULL && strcmp(name, rows[i].name) == 0
                               ? test_device_kernel_with(name, rows[i].params, was, is)
                               : test_device_kernel(rows[i].name, rows[i].params);
@@ -80,8 +89,7 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
     w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
     select_params(w, params);
     w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
-    snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
-             DSA_C, DSA_POOL, topk, kv);
+    attend_params(w, params);
     w->attend = test_kernel_with(build ? build : &usual, "mla_attend", params, act);
 }
 
@@ -220,7 +228,11 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
                                     select, sizeof select / sizeof select[0], threads));
     else
         test_kernel_run(w->select, &round->round, select, threads);
-    test_kernel_run(w->attend, &round->round, attend, threads);
+    if (w->device_attend != NULL)
+        assert_null(test_device_run(w->device_attend, &round->round, (uint32_t)n, (uint32_t)n,
+                                    attend, sizeof attend / sizeof attend[0], threads));
+    else
+        test_kernel_run(w->attend, &round->round, attend, threads);
     keep(r, round, stream_of, qr, out, sel);
     void *const owned[] = {in, ig, iq, q, ikn, qr, out, sel};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -268,7 +280,8 @@ bool dsa_same_memory(const struct dsa_run *a, const struct dsa_run *b)
                 memcmp(a->keys, b->keys, slots * DSA_RING * 2 * DSA_D * bytes) == 0;
     for (size_t i = 0; i < DSA_STREAMS; i++)
         same = same && memcmp(a->qr[i], b->qr[i], w->n_tokens * DSA_Q * bytes) == 0 &&
-               memcmp(a->sel[i], b->sel[i], w->n_tokens * (1 + w->topk) * sizeof(int32_t)) == 0;
+               memcmp(a->sel[i], b->sel[i], w->n_tokens * (1 + w->topk) * sizeof(int32_t)) == 0 &&
+               memcmp(a->out[i], b->out[i], w->n_tokens * DSA_HEADS * DSA_C * bytes) == 0;
     return same;
 }
 

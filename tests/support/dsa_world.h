@@ -30,7 +30,8 @@ struct dsa_world {
     float *qkv[DSA_STREAMS], *ik[DSA_STREAMS], *ig[DSA_STREAMS], *iq[DSA_STREAMS], *w[DSA_STREAMS],
         *q[DSA_STREAMS];
     struct test_kernel *prepare, *select, *attend;
-    struct test_device_kernel *device_prepare, *device_select; /* set: run in place of the host's */
+    /* set: run in place of the host's */
+    struct test_device_kernel *device_prepare, *device_select, *device_attend;
 };
 
 struct dsa_run {
@@ -45,8 +46,9 @@ struct dsa_run {
 /* build: NULL is the default one. */
 void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
                     size_t topk, const char *kv, const char *act);
-/* Prepares and selects by the CUDA bodies from here on, in that of template `name` (NULL: neither)
- * `was` replaced by `is`. */
+/* Runs the CUDA bodies from here on, in that of template `name` (NULL: none) `was` replaced by
+ * `is`.
+ */
 void dsa_world_use_device(struct dsa_world *w, const char *name, const char *was, const char *is);
 void dsa_world_release(struct dsa_world *w);
 void dsa_run_init(struct dsa_run *r, const struct dsa_world *w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA bodies of dsa_prepare and dsa_select, executed on the CPU: after every round the caches,
- * the ring, the query inputs and the selections have the bits that the host bodies leave, in every
- * form of the cache. */
+/* The CUDA bodies of dsa_prepare, dsa_select and mla_attend, executed on the CPU: after every round
+ * the caches, the ring, the query inputs, the selections and the outputs have the bits that the
+ * host bodies leave, in every form of the cache. */
 #include "tests/support/dsa_world.h"
 
 /* Rows of each stream in a round, and those that stay; the long one overruns the ring. */
@@ -10,18 +10,25 @@ static const int32_t rounds[][2][DSA_STREAMS] = {
 };
 enum { N_ROUNDS = sizeof rounds / sizeof rounds[0] };
 
-/* A world in which the kernel has a mistake, or none has, against the host's: do they agree to the
- * end? */
-static bool agrees(const char *kv, const char *name, const char *was, const char *is)
+/* n_before rows of both streams by the host, then the rounds by both: do they agree to the end? A
+ * kernel of the device's has a mistake, or none has. */
+static bool agrees(const char *kv, size_t topk, int32_t n_before, const char *name, const char *was,
+                   const char *is)
 {
     struct dsa_world host, device;
     struct dsa_run a, b;
+    const size_t n_tokens = (size_t)n_before + 60;
     bool same = true;
-    dsa_world_init(&host, NULL, 60, 8, kv, "bf16");
-    dsa_world_init(&device, NULL, 60, 8, kv, "bf16");
-    dsa_world_use_device(&device, name, was, is);
+    dsa_world_init(&host, NULL, n_tokens, topk, kv, "bf16");
+    dsa_world_init(&device, NULL, n_tokens, topk, kv, "bf16");
     dsa_run_init(&a, &host);
     dsa_run_init(&b, &device);
+    for (int32_t i = 0; i < n_before; i += 64) {
+        const int32_t rows[] = {64, 64};
+        dsa_round(&a, rows, rows, 0, 1);
+        dsa_round(&b, rows, rows, 0, 1);
+    }
+    dsa_world_use_device(&device, name, was, is);
     for (size_t i = 0; same && i < N_ROUNDS; i++) {
         dsa_round(&a, rounds[i][0], rounds[i][1], i % 2, 1);
         dsa_round(&b, rounds[i][0], rounds[i][1], i % 2, (uint32_t)i + 1);
@@ -48,8 +55,16 @@ static void rounds_leave_the_hosts_bits_in_every_form(void **state)
     static const char *const forms[] = {"fp8", "bf16", "fp32"};
     NEED_DEVICE();
     for (size_t i = 0; i < 3; i++)
-        if (!agrees(forms[i], NULL, NULL, NULL))
+        if (!agrees(forms[i], 8, 0, NULL, NULL, NULL))
             fail_msg("%s rows differ", forms[i]);
+}
+
+/* Some 600 keys of a row: two chunks to be merged. */
+static void long_contexts_are_merged_in_the_hosts_order(void **state)
+{
+    NEED_DEVICE();
+    assert_true(agrees("fp8", 150, 640, NULL, NULL, NULL));
+    assert_false(agrees("fp8", 150, 640, "mla_attend", "acc[i] * x", "acc[i]"));
 }
 
 static void planted_mistakes_are_noticed(void **state)
@@ -65,10 +80,13 @@ static void planted_mistakes_are_noticed(void **state)
         {"dsa_select", "(row->position + 1) / GLM_POOL", "row->position / GLM_POOL"},
         {"dsa_select", "a->n <= GLM_TOPK", "a->n <= GLM_TOPK + 1"},
         {"dsa_select", "h < GLM_H; h++) {", "h < GLM_H - 1; h++) {"},
+        {"mla_attend", "n_pools * GLM_POOL + n_seen % GLM_POOL", "n_pools * GLM_POOL"},
+        {"mla_attend", "glm_lane() % 16 + 16)", "glm_lane() % 16 + 15)"},
+        {"mla_attend", "j < n; j++) {", "j < n - 1; j++) {"},
     };
     NEED_DEVICE();
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
-        if (agrees("fp8", changes[i][0], changes[i][1], changes[i][2]))
+        if (agrees("fp8", 8, 0, changes[i][0], changes[i][1], changes[i][2]))
             fail_msg("'%s' passes as '%s'", changes[i][2], changes[i][1]);
 }
 
@@ -76,6 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_leave_the_hosts_bits_in_every_form),
+        cmocka_unit_test(long_contexts_are_merged_in_the_hosts_order),
         cmocka_unit_test(planted_mistakes_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
