@@ -90,6 +90,26 @@ GLM_INLINE uint32_t glm_pack_bf16(float low, float high)
     return r;
 }
 
+/* Two floats as fp16, the first in the low half. */
+GLM_INLINE uint32_t glm_pack_f16(float low, float high)
+{
+    uint32_t r;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+/* a + b, and a · b + c, of two fp16 each, rounded once. */
+GLM_INLINE uint32_t glm_add_f16x2(uint32_t a, uint32_t b)
+{
+    uint32_t r;
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+GLM_INLINE uint32_t glm_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    uint32_t r;
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
+    return r;
+}
 /* a · b + c of two bf16 each, rounded once. */
 GLM_INLINE uint32_t glm_fma_bf16x2(uint32_t a, uint32_t b, uint32_t c)
 {
@@ -112,6 +132,11 @@ GLM_INLINE void glm_warp_barrier(void)
 GLM_INLINE void glm_fence(void)
 {
     __threadfence();
+}
+/* Sets bits of a word that others set bits of too. */
+GLM_INLINE void glm_mark(uint32_t *word, uint32_t bits)
+{
+    atomicOr(word, bits);
 }
 /* The counter before one was added. */
 GLM_INLINE uint32_t glm_count(uint32_t *counter)
@@ -178,6 +203,10 @@ GLM_INLINE float glm_load_f32_fresh(const float *p)
     asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(r) : "l"(p) : "memory");
     return r;
 }
+GLM_INLINE void glm_store8(void *p, glm_u32x2 v)
+{
+    *(glm_u32x2 *)p = v;
+}
 GLM_INLINE void glm_store16(void *p, glm_u32x4 v)
 {
     *(glm_u32x4 *)p = v;
@@ -219,6 +248,15 @@ GLM_INLINE void glm_ldmatrix4(uint32_t r[4], const void *shared)
 GLM_INLINE void glm_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2])
 {
     asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+        "{%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/* The same with fp16. */
+GLM_INLINE void glm_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2])
+{
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
         "{%8, %9}, {%0, %1, %2, %3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));

@@ -208,14 +208,22 @@ GLM_INLINE void glm_dots_eight(const struct glm_dots_step *s,
     }
 }
 
-/* Up to 32 activation rows. */
+/* Up to 32 activation rows: row r, or where there is an index row index[r] / per. */
 struct glm_dots_rows {
     const act_t *x;
     int32_t n, stride;
+    const int32_t *index;
+    int32_t per;
 };
 
-/* This warp's quarter for 8 · eights rows. Rows that are not there are read as the last one and
- * thrown away at the end. */
+/* Rows that are not there are read as the last one and thrown away at the end. */
+GLM_INLINE const act_t *glm_dots_row(const struct glm_dots_rows *x, int32_t r)
+{
+    r = r < x->n ? r : x->n - 1;
+    return x->x + (size_t)(x->index != nullptr ? x->index[r] / x->per : r) * x->stride;
+}
+
+/* This warp's quarter for 8 · eights rows. */
 GLM_INLINE void glm_dots_walk(const struct glm_dots_weight *w, int32_t n0, int32_t n_last,
                               const struct glm_dots_rows *x, const int eights,
                               float acc[GLM_DOTS_ROWS / 8][GLM_DOTS_TILES][4])
@@ -238,8 +246,7 @@ GLM_INLINE void glm_dots_walk(const struct glm_dots_weight *w, int32_t n0, int32
         GLM_UNROLL
         for (int e = 0; e < eights; e++) {
             uint32_t inputs[8];
-            const int32_t row = 8 * e + glm_lane() / 4;
-            glm_dots_inputs(x->x + (row < x->n ? row : x->n - 1) * x->stride, k, inputs);
+            glm_dots_inputs(glm_dots_row(x, 8 * e + glm_lane() / 4), k, inputs);
             glm_dots_eight(&now, pairs, inputs, acc[e]);
         }
         now = next;

@@ -16,9 +16,9 @@ GLM_KERNEL(launch)
     if (left <= 0)
         return;
     const struct glm_dots_weight w = glm_dots_planes(launch.args[1], (size_t)GLM_H * GLM_N);
-    const struct glm_dots_rows x = {(const act_t *)launch.args[0] + (size_t)row * GLM_X_STRIDE +
-                                        head * GLM_K,
-                                    left < GLM_DOTS_ROWS ? left : GLM_DOTS_ROWS, GLM_X_STRIDE};
+    const struct glm_dots_rows x = {
+        (const act_t *)launch.args[0] + (size_t)row * GLM_X_STRIDE + head * GLM_K,
+        left < GLM_DOTS_ROWS ? left : GLM_DOTS_ROWS, GLM_X_STRIDE, nullptr, 1};
     glm_dots_block(
         &w, head * GLM_N + n0, GLM_N - n0 < GLM_DOTS_OUTPUTS ? GLM_N - n0 : GLM_DOTS_OUTPUTS, &x,
         (act_t *)launch.args[2] + (size_t)row * GLM_Y_STRIDE + head * GLM_N + n0, GLM_Y_STRIDE);

@@ -32,7 +32,8 @@ GLM_KERNEL(launch)
     const struct glm_dots_weight w = glm_dots_planes(launch.args[1], GLM_N);
     const int32_t left = n_rows - row;
     const struct glm_dots_rows x = {(const act_t *)launch.args[0] + (size_t)row * GLM_X_STRIDE,
-                                    left < GLM_DOTS_ROWS ? left : GLM_DOTS_ROWS, GLM_X_STRIDE};
+                                    left < GLM_DOTS_ROWS ? left : GLM_DOTS_ROWS, GLM_X_STRIDE,
+                                    nullptr, 1};
     glm_dots_block(&w, n0, GLM_N - n0 < GLM_DOTS_OUTPUTS ? GLM_N - n0 : GLM_DOTS_OUTPUTS, &x,
                    (glm_dots_out_t *)launch.args[2] + (size_t)row * GLM_Y_STRIDE + n0,
                    GLM_Y_STRIDE);

@@ -100,6 +100,25 @@ GLM_INLINE int32_t glm_ones(uint32_t u)
 {
     return __builtin_popcount(u);
 }
+/* fp16 as the scalars of the bodies have it, which their own test holds against IEEE. */
+#include "scalar.h"
+GLM_INLINE uint32_t glm_pack_f16(float low, float high)
+{
+    return glm_f32_f16(low) | (uint32_t)glm_f32_f16(high) << 16;
+}
+/* Exact before the one rounding: products and sums of fp16 that lie near each other fit a float. */
+GLM_INLINE uint32_t glm_fma_f16x2(uint32_t a, uint32_t b, uint32_t c)
+{
+    float r[2];
+    for (int i = 0; i < 2; i++)
+        r[i] = glm_fma1(glm_f16_f32((uint16_t)(a >> 16 * i)), glm_f16_f32((uint16_t)(b >> 16 * i)),
+                        glm_f16_f32((uint16_t)(c >> 16 * i)));
+    return glm_pack_f16(r[0], r[1]);
+}
+GLM_INLINE uint32_t glm_add_f16x2(uint32_t a, uint32_t b)
+{
+    return glm_fma_f16x2(a, 0x3c003c00u, b);
+}
 /* As the instruction rounds: to nearest, ties to even; every NaN becomes 0x7fff. */
 GLM_INLINE uint32_t simt_bf16(float a)
 {
@@ -132,6 +151,10 @@ GLM_INLINE void glm_warp_barrier(SIMT_LINE)
 }
 GLM_INLINE void glm_fence(void)
 {
+}
+GLM_INLINE void glm_mark(uint32_t *word, uint32_t bits)
+{
+    *word |= bits;
 }
 GLM_INLINE uint32_t glm_count(uint32_t *counter)
 {
@@ -213,6 +236,11 @@ GLM_INLINE float glm_load_f32_fresh(const float *p)
 {
     return *p;
 }
+GLM_INLINE void glm_store8(void *p, glm_u32x2 v)
+{
+    simt_check_aligned(p, 8, "a store of 8 bytes");
+    memcpy(p, &v, sizeof v);
+}
 GLM_INLINE void glm_store16(void *p, glm_u32x4 v)
 {
     simt_check_aligned(p, 16, "a store of 16 bytes");
@@ -253,36 +281,50 @@ struct simt_mma {
     float d[4];
     uint32_t a[4], b[2];
 };
-GLM_INLINE float simt_half(uint32_t pair, int i)
+struct simt_sums {
+    float d[4];
+};
+GLM_INLINE float simt_half_bf16(uint16_t h)
 {
-    return glm_bits_f32(i == 0 ? pair << 16 : pair & 0xffff0000u);
+    return glm_bf16_f32(h);
+}
+GLM_INLINE float simt_half_f16(uint16_t h)
+{
+    return glm_f16_f32(h);
+}
+template <float half(uint16_t)> void simt_multiply(const void *const *ins, void *const *outs)
+{
+    float left[16][16], right[16][8];
+    for (int l = 0; l < 32; l++) {
+        const simt_mma *f = (const simt_mma *)ins[l];
+        for (int i = 0; i < 8; i++)
+            left[l / 4 + i / 2 % 2 * 8][2 * (l % 4) + i % 2 + i / 4 * 8] =
+                half((uint16_t)(f->a[i / 2] >> i % 2 * 16));
+        for (int i = 0; i < 4; i++)
+            right[2 * (l % 4) + i % 2 + i / 2 * 8][l / 4] =
+                half((uint16_t)(f->b[i / 2] >> i % 2 * 16));
+    }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) {
+            /* products are exact; a GPU keeps more than a float of their sum too */
+            double sum = (double)((const simt_mma *)ins[l])->d[i];
+            for (int k = 0; k < 16; k++)
+                sum += (double)left[l / 4 + i / 2 * 8][k] * (double)right[k][2 * (l % 4) + i % 2];
+            ((simt_sums *)outs[l])->d[i] = (float)sum;
+        }
 }
 GLM_INLINE void glm_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_LINE)
 {
     simt_mma in = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
-    struct out {
-        float d[4];
-    } out;
-    simt_lanes(SIMT_MMA, line, &in, &out, [](const void *const *ins, void *const *outs) {
-        float left[16][16], right[16][8];
-        for (int l = 0; l < 32; l++) {
-            const simt_mma *f = (const simt_mma *)ins[l];
-            for (int i = 0; i < 8; i++)
-                left[l / 4 + i / 2 % 2 * 8][2 * (l % 4) + i % 2 + i / 4 * 8] =
-                    simt_half(f->a[i / 2], i % 2);
-            for (int i = 0; i < 4; i++)
-                right[2 * (l % 4) + i % 2 + i / 2 * 8][l / 4] = simt_half(f->b[i / 2], i % 2);
-        }
-        for (int l = 0; l < 32; l++)
-            for (int i = 0; i < 4; i++) {
-                /* products of bf16 are exact; a GPU keeps more than a float of their sum too */
-                double sum = (double)((const simt_mma *)ins[l])->d[i];
-                for (int k = 0; k < 16; k++)
-                    sum +=
-                        (double)left[l / 4 + i / 2 * 8][k] * (double)right[k][2 * (l % 4) + i % 2];
-                ((struct out *)outs[l])->d[i] = (float)sum;
-            }
-    });
+    simt_sums out;
+    simt_lanes(SIMT_MMA, line, &in, &out, simt_multiply<simt_half_bf16>);
+    memcpy(d, out.d, sizeof out.d);
+}
+GLM_INLINE void glm_mma_f16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_LINE)
+{
+    simt_mma in = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b[0], b[1]}};
+    simt_sums out;
+    simt_lanes(SIMT_MMA, line, &in, &out, simt_multiply<simt_half_f16>);
     memcpy(d, out.d, sizeof out.d);
 }
 
