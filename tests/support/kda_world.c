@@ -74,21 +74,22 @@ void kda_world_init(struct kda_world *w, const struct test_build *build, size_t 
     w->replay = test_kernel_with(build, "kda_replay", params, act);
 }
 
-/* The kernel, changed when its text is the one to change. */
-static struct test_device_kernel *device_kernel(const char *name, const char *params,
-                                                const char *was, const char *is)
+void kda_world_use_device(struct kda_world *w, const char *name, const char *was, const char *is)
 {
-    return was != NULL ? test_device_kernel_with(name, params, was, is)
-                       : test_device_kernel(name, params);
-}
-
-void kda_world_use_device(struct kda_world *w, const char *was, const char *is)
-{
-    char params[320];
-    decode_params(w, " REPLAY=1", params);
-    w->device_decode = device_kernel("kda_decode", params, was, is);
-    replay_params(w, params);
-    w->device_replay = test_device_kernel("kda_replay", params);
+    struct {
+        const char *name;
+        struct test_device_kernel **kernel;
+        char params[320];
+    } rows[] = {{"kda_decode", &w->device_decode, ""},
+                {"kda_prefill", &w->device_prefill, ""},
+                {"kda_replay", &w->device_replay, ""}};
+    decode_params(w, " REPLAY=1", rows[0].params);
+    decode_params(w, "", rows[1].params);
+    replay_params(w, rows[2].params);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        *rows[i].kernel = name != NULL && strcmp(name, rows[i].name) == 0
+                              ? test_device_kernel_with(name, rows[i].params, was, is)
+                              : test_device_kernel(rows[i].name, rows[i].params);
 }
 
 void kda_world_release(struct kda_world *w)
@@ -159,8 +160,11 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
                       weights[2], weights[3], r->conv, r->s, replay,     out};
     void *chunk[] = {proj,       b,          f,       g,    weights[0], weights[1],
                      weights[2], weights[3], r->conv, r->s, out};
-    if (w->device_decode != NULL && !prefill) {
-        const uint32_t bucket = (uint32_t)n;
+    const uint32_t bucket = (uint32_t)n;
+    if (w->device_prefill != NULL && prefill) {
+        assert_null(test_device_run(w->device_prefill, &round->round, bucket, bucket, chunk,
+                                    sizeof chunk / sizeof chunk[0], threads));
+    } else if (w->device_decode != NULL && !prefill) {
         assert_null(test_device_run(w->device_decode, &round->round, bucket, bucket, decode,
                                     sizeof decode / sizeof decode[0], threads));
         assert_null(test_device_run(w->device_replay, &round->round, bucket, bucket,

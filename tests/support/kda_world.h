@@ -20,7 +20,8 @@ struct kda_world {
     float *proj[KDA_STREAMS], *b[KDA_STREAMS], *f[KDA_STREAMS], *g[KDA_STREAMS];
     size_t out_bytes; /* of a row */
     struct test_kernel *decode, *replay, *prefill;
-    struct test_device_kernel *device_decode, *device_replay; /* set: run in place of the hosts' */
+    /* set: run in place of the host's */
+    struct test_device_kernel *device_decode, *device_prefill, *device_replay;
 };
 
 /* Where the streams of one run stand. */
@@ -34,9 +35,10 @@ struct kda_run {
 /* decay: mean of the decay gate's input; large: fast decay. build: NULL is the default one. */
 void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
                     size_t n_tokens, float decay, const char *act);
-/* Decodes by the CUDA bodies from here on, `was` replaced by `is` in one of them (NULL: neither).
+/* Runs the CUDA bodies from here on, in that of template `name` (NULL: none) `was` replaced by
+ * `is`.
  */
-void kda_world_use_device(struct kda_world *w, const char *was, const char *is);
+void kda_world_use_device(struct kda_world *w, const char *name, const char *was, const char *is);
 void kda_world_release(struct kda_world *w);
 void kda_run_init(struct kda_run *r, const struct kda_world *w);
 void kda_run_release(struct kda_run *r);

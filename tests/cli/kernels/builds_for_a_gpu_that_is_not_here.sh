@@ -14,6 +14,12 @@ says "$err" "did you mean 'embed'"
 run 1 glmctl kernels build clusters/demo/demo.yaml --target sm_121a
 says "$err" "stores activations as f32, kernels for 'sm_121a' store bf16"
 says "$err" 'act: bf16'
+mkdir "$work/templates"
+cp kernels-templates/* "$work/templates"
+rm "$work/templates/swiglu.cu" "$work/templates/draw.cu"
+GLM_TEMPLATES=$work/templates run 1 glmctl kernels build "$spec" --template swiglu,draw,embed
+says "$err" "no CUDA body of swiglu, draw"
+says "$err" 'hint: those that have one: --template embed'
 GLM_NVRTC=/nonexistent.so run 1 glmctl kernels build "$spec" --template swiglu
 says "$err" 'cannot open NVRTC.*/nonexistent.so'
 says "$err" 'hint: install .*nvidia-cuda-nvrtc'
