@@ -143,7 +143,9 @@ static void print_ranks(const struct glm_summary *s, struct buf *out)
                    (double)(r->process_bytes + r->request_bytes) / unit,
                    (double)r->total_bytes / unit, memory);
     }
-    buf_printf(out, "      sizes in %s; memory is what a node declares less its reserve\n\n",
+    buf_printf(out,
+               "      sizes in %s; process: with what requests may hold; memory: declared less "
+               "reserve\n\n",
                gib ? "GiB" : "MiB");
 }
 
