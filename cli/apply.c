@@ -388,8 +388,8 @@ static void banner_text(const struct job *j, struct buf *out)
     buf_printf(out, "  experts %s, dense %s, head %s, kv %s, act %s\n",
                glm_expert_form_text(f->experts), glm_matrix_form_text(f->dense),
                glm_matrix_form_text(f->head), glm_kv_form_text(f->kv), glm_act_text(f->act));
-    buf_printf(out, "  look at it: glmctl status %s --lane %s\n", spec, j->lane->name);
-    buf_printf(out, "  stop it:    glmctl stop %s --lane %s\n", spec, j->lane->name);
+    buf_printf(out, "  look at it: %s status %s --lane %s\n", program_name(), spec, j->lane->name);
+    buf_printf(out, "  stop it:    %s stop %s --lane %s\n", program_name(), spec, j->lane->name);
 }
 
 static void result_json(const struct job *j, bool changed, struct buf *out)
@@ -537,8 +537,8 @@ static int failed(const struct job *j, const struct glm_error *err)
     if (err->status == GLM_ECANCELED)
         rc = signals_exit_status();
     if (j->down)
-        fprintf(stderr, "  lane %s is stopped; next: glmctl apply %s --lane %s\n", j->lane->name,
-                j->c->cluster->spec_path, j->lane->name);
+        fprintf(stderr, "  lane %s is stopped; next: %s apply %s --lane %s\n", j->lane->name,
+                program_name(), j->c->cluster->spec_path, j->lane->name);
     else
         fprintf(stderr, "  nothing that runs was touched\n");
     return rc;

@@ -6,14 +6,14 @@
 # most a tenth above the plan's figure even without what the head sets aside for large bodies and
 # many connections, which prompts of token ids hardly touch; and not under four fifths of it: a plan
 # counts what runs, not what might.
-demo_spec "$work/demo.yaml" 's/window: 8192/window: 2048/'
+demo_spec "$work/demo.yaml" 's/window: 8192/window: 1024/'
 spec=$work/demo.yaml
 case $GLM_BUILD in *address* | *thread*) skip "a sanitizer has its own memory" ;; esac
 
 # Eight prompts at once, each near the window, with replies.
 fill_streams() {
     local prompt pids=()
-    prompt=$(printf '7,%.0s' $(seq 1 1999))7
+    prompt=$(printf '7,%.0s' $(seq 1 959))7
     for _ in 1 2 3 4 5 6 7 8; do
         curl -sf -m 300 -o /dev/null "$1/v1/completions" -H 'Content-Type: application/json' \
             -d "{\"prompt\": [$prompt], \"max_tokens\": 48, \"ignore_eos\": true}" &
