@@ -126,7 +126,10 @@ static void check_slice(struct json_reader *r, const char *key, const struct glm
 {
     size_t mark = json_enter(r, key);
     uint64_t last, end;
-    if (s->groups > 1 && s->stride < s->take)
+    if (s->groups > PLAN_MAX_GROUPS || (s->groups > 1 && s->take == 0))
+        json_fail(r, "has %" PRIu64 " groups of %" PRIu64 ": at most %d, of 1 or more", s->groups,
+                  s->take, PLAN_MAX_GROUPS);
+    else if (s->groups > 1 && s->stride < s->take)
         json_fail(r, "has groups of %" PRIu64 " every %" PRIu64 ": they overlap", s->take,
                   s->stride);
     else if (__builtin_mul_overflow(s->groups - 1, s->stride, &last) ||
