@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(GLM_EXTENT_ROWS == GLM_POOL_EXTENT_TOKENS, "one size of extent");
+
 /* What a step's argument may name: weights, states and buffers share one namespace. */
 enum object_kind { OBJECT_WEIGHT, OBJECT_STATE, OBJECT_BUFFER };
 struct object {
