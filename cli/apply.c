@@ -254,6 +254,8 @@ static enum glm_status start_daemon(const char *folder, pid_t *pid, struct glm_e
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    /* Whoever waits for the end of a pipe of ours must not wait for the lane's. */
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
     int rc = posix_spawn(pid, glmd, &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);

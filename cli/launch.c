@@ -3,7 +3,7 @@
  * codegen/launch.c's, starting what it says apply.c's. */
 #include "cli/launch.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 
 #include <errno.h>
 #include <libgen.h>

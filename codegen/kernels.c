@@ -5,7 +5,7 @@
 #include "codegen/kernels.h"
 
 #include "codegen/cache.h"
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/hostcc.h"
 #include "spec/base/log.h"
 

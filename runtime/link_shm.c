@@ -10,6 +10,7 @@
 #include "codegen/process.h"
 #include "runtime/clock.h"
 #include "runtime/secret.h"
+#include "spec/base/digest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -179,9 +180,9 @@ static enum glm_status shm_listen(struct glm_link_listener *listener, const char
     if (l->own == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", rank);
     *l->own = (struct shm_map){.fd = -1, .bytes = segment_bytes(world, ring_bytes), .n_users = 1};
-    int n = snprintf(l->name, sizeof l->name, "%s", NAME_PREFIX);
-    for (size_t i = 0; i < sizeof nonce; i++)
-        n += snprintf(l->name + n, sizeof l->name - (size_t)n, "%02x", nonce[i]);
+    char hex[2 * sizeof nonce + 1];
+    glm_hex(nonce, sizeof nonce, hex);
+    snprintf(l->name, sizeof l->name, "%s%s", NAME_PREFIX, hex);
     struct flock lock = whole_lock();
     l->own->fd = shm_open(l->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (l->own->fd < 0) {

@@ -3,7 +3,7 @@
  * service table filled with engine, scheduler and HTTP. Who calls it and when is worker.c's. */
 #include "runtime/serve.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/launch.h"
 #include "codegen/process.h"
 #include "runtime/engine.h"

@@ -107,11 +107,12 @@ static bool same_settings(const struct head *h, const cJSON *hello, uint32_t ran
 static void join(struct head *h, struct conn_entry *e, const cJSON *hello)
 {
     char message[512];
-    uint32_t rank = (uint32_t)number(hello, "rank");
+    const uint64_t said = number(hello, "rank");
+    const uint32_t rank = said < h->lane->world ? (uint32_t)said : 0;
     const char *link = text(hello, "link");
-    if (rank == 0 || rank >= h->lane->world) {
-        snprintf(message, sizeof message, "there is no rank %u to join as: the set has 1 to %u",
-                 rank, h->lane->world - 1);
+    if (rank == 0) {
+        snprintf(message, sizeof message, "there is no rank %llu to join as: the set has 1 to %u",
+                 (unsigned long long)said, h->lane->world - 1);
     } else if (number(hello, "epoch") != h->file.epoch) {
         snprintf(message, sizeof message, "rank %u belongs to set %llu, this is set %llu", rank,
                  (unsigned long long)number(hello, "epoch"), (unsigned long long)h->file.epoch);

@@ -28,7 +28,7 @@ struct glm_block {
     struct glm_mark *marks;
     size_t n_marks, capacity;
     enum { GLM_BLOCK_BETWEEN, GLM_BLOCK_VALUE, GLM_BLOCK_VALUE_CLOSED, GLM_BLOCK_ENDED } state;
-    bool failed; /* memory ran out */
+    bool failed; /* memory ran out: marks are missing, it is text and takes no more */
 };
 void glm_block_release(struct glm_block *b);
 /* Empties it and puts the opening token's text and mark. */

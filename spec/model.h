@@ -7,7 +7,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GLM_MAX_LAYERS = 128, GLM_MAX_END_IDS = 8 };
+enum {
+    GLM_MAX_LAYERS = 128,
+    GLM_MAX_END_IDS = 8,
+    GLM_POOL_EXTENT_TOKENS = 2048, /* the pool is given out so many at a time */
+};
 
 enum glm_attention { GLM_ATTENTION_KDA, GLM_ATTENTION_DSA };
 enum glm_ffn { GLM_FFN_DENSE, GLM_FFN_MOE };

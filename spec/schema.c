@@ -5,6 +5,7 @@
 #include "spec/schema.h"
 
 #include "spec/base/nearest.h"
+#include "spec/model.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -129,7 +130,7 @@ static const struct field fields[] = {
       "Requests served at once; more wait.", IN_LANE(n_streams) },
     { "lanes[].window", COUNT, false, 64, 1u << 30, 64, "tokens", "(the model's longest, at most 32768)", NULL,
       "Tokens that one stream can hold, prompt and reply together.", IN_LANE(window_tokens) },
-    { "lanes[].pool", COUNT, false, 0, 1u << 31, 2048, "tokens", "0", NULL,
+    { "lanes[].pool", COUNT, false, 0, 1u << 31, GLM_POOL_EXTENT_TOKENS, "tokens", "0", NULL,
       "Tokens that all streams together can hold; 0 = what memory leaves, at most streams x window.",
       IN_LANE(pool_tokens) },
     { "lanes[].prefill", COUNT, false, 64, 8192, 64, "rows", "(512, at most the window)", NULL,

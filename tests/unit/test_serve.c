@@ -3,7 +3,7 @@
  * greedy replies against transformers' golden ids (tests/golden/pico). And what a lane refuses. */
 #include "runtime/serve.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/launch.h"
 #include "runtime/http.h"
 #include "spec/base/log.h"

@@ -3,6 +3,7 @@
  * happens when one of them is killed, hangs, differs, or finds its port taken. */
 #include "runtime/client.h"
 #include "runtime/clock.h"
+#include "runtime/control_conn.h"
 #include "runtime/launcher.h"
 #include "runtime/link.h"
 #include "runtime/net.h"
@@ -609,6 +610,45 @@ static void a_rank_with_another_secret_never_joins(void **state)
     stop_in_order(l);
 }
 
+/* Joins by hand; answers what the head says to it. */
+static void assert_join_is_refused(const struct lane *l, const char *rank, const char *says)
+{
+    struct glm_error err = {0};
+    struct glm_head_file head;
+    struct glm_conn conn;
+    struct glm_control_frame f;
+    uint8_t secret[32];
+    char fields[128];
+    assert_int_equal(glm_head_file_read(l->dir, &head, &err), GLM_OK);
+    assert_int_equal(glm_state_secret_read(l->dir, secret, &err), GLM_OK);
+    snprintf(fields, sizeof fields, "\"role\":\"rank\",\"rank\":%s,\"world\":2,\"epoch\":1", rank);
+    uint64_t deadline_ms = glm_now_ms() + LONG_MS;
+    assert_int_equal(glm_conn_open(&conn, head.control, secret, fields, deadline_ms, &err), GLM_OK);
+    assert_int_equal(glm_conn_receive(&conn, deadline_ms, &f, &err), GLM_OK);
+    assert_int_equal(f.type, GLM_CONTROL_REFUSED);
+    cJSON *json = cJSON_ParseWithLength((const char *)f.payload, f.len);
+    assert_string_equal(text(json, "message"), says);
+    cJSON_Delete(json);
+    glm_conn_release(&conn);
+}
+
+static void a_rank_that_there_is_not_is_refused_by_its_whole_number(void **state)
+{
+    struct lane *l = *state;
+    lane_prepare(l, "{\"world\":2}");
+    lane_start(l);
+    cJSON_Delete(wait_state(l, "live", 1));
+    static const char *const numbers[] = {"0", "2", "4294967295", "4294967296", "4294967297"};
+    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        char want[128];
+        snprintf(want, sizeof want, "there is no rank %s to join as: the set has 1 to 1",
+                 numbers[i]);
+        assert_join_is_refused(l, numbers[i], want);
+    }
+    cJSON_Delete(wait_state(l, "live", 1));
+    stop_in_order(l);
+}
+
 /* Clock ticks of processor time that a process has used. */
 static long ticks_of(long pid)
 {
@@ -843,6 +883,7 @@ int main(int argc, char **argv)
         TEST(a_second_head_is_refused_naming_the_first),
         TEST(a_taken_port_is_told_before_any_rank_starts),
         TEST(a_rank_with_another_secret_never_joins),
+        TEST(a_rank_that_there_is_not_is_refused_by_its_whole_number),
         TEST(strangers_that_fill_all_connections_cost_no_processor),
         TEST(a_folder_that_cannot_be_written_is_named),
         TEST(a_secret_that_others_can_read_is_refused),

@@ -30,7 +30,7 @@ is_gone "$pid" || die "the replaced lane lives"
 run 3 glmctl status "$spec" --lane a
 says "$out" '^two/a: not running$'
 says "$out" '^  also: lane b is live http'
-# More than the machine has is refused for what the spec declares, before anything is laid out.
-sed -i -e 's/memory: 400MiB/memory: 8TiB/' -e 's/name: two/name: huge/' "$spec"
+# What the machine does not have is refused whatever the spec declares, before anything is laid out.
+sed -i -e 's/memory: 400MiB/memory: 8TiB, reserve: 4TiB/' -e 's/name: two/name: huge/' "$spec"
 run 1 glmctl apply "$spec" --lane a --yes
-says "$err" "lane 'a' declares 8192.00 GiB for its nodes on 'local' \\('cpu0'\\), which has [0-9.]+ GiB"
+says "$err" "cannot fit rank 0 of lane 'a' on host 'local': together they need 0\\.[0-9]+ GiB and reserve 4096\\.00 \\(their nodes declare 8192\\.00\\), it has [0-9.]+ GiB"
