@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Three questions before anything is stopped or started: does the machine have what the lane's
- * plans need, is enough of it free, and is the port. Lanes of any cluster count; only one of the same
- * cluster can be replaced. */
+ * plans need, is enough of it free, and is the port. Lanes of any cluster count; only one of the
+ * same cluster can be replaced. */
 #include "cli/capacity.h"
 
 #include "cli/host.h"
