@@ -159,7 +159,7 @@ static void prepare_steps(struct glm_builder *b, const struct glm_site *site, ui
                    GLM_INT("IK_STRIDE", in.stride, "buffer dsa.in"),
                    GLM_INT("IG_STRIDE", m->d_index, "buffer dsa.ig"),
                    GLM_WORD("NORM_EPS", glm_float_text(b, m->norm_eps), "model.norm_eps"),
-                   GLM_WORD("K_EPS", "1e-06", "reference model.md d.6")));
+                   GLM_WORD("K_EPS", "1e-06", "docs/model.md 4")));
     glm_step_matmul(
         b, site,
         &(struct glm_matmul){
