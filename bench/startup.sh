@@ -47,7 +47,7 @@ memory() {
     local lane=$1 planned pids peak i
     "$build/glmctl" plan "$spec" --lane "$lane" -o json >"$work/plan"
     "$build/glmctl" status "$spec" --lane "$lane" -o json >"$work/status"
-    mapfile -t planned < <(json "$work/plan" '"\n".join(str(r["total_bytes"]) for r in d["ranks"])')
+    mapfile -t planned < <(json "$work/plan" '"\n".join(str(r["total_bytes"]) for r in d["plan"]["ranks"])')
     mapfile -t pids < <(json "$work/status" '"\n".join(str(r["pid"]) for r in d["ranks"])')
     for i in "${!pids[@]}"; do
         peak=$(awk '/^VmHWM:/ {print $2 * 1024}' "/proc/${pids[i]}/status")
@@ -81,12 +81,12 @@ for file in clusters/tp*.yaml; do
     plan "$(basename "$file" .yaml)" "$file"
 done
 for name in glm-5.3-flash small8; do
-    sed -e "s|checkpoint: .*|checkpoint: synthetic:$name|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+    sed -e "s|checkpoint: .*|checkpoint: synthetic:$name|" -e '/^nodes:/,/^$/s/memory: [0-9]*MiB/memory: 400GiB/' \
         -e '/^  - name: tp[34]/,$d' "$spec" >"$work/$name.yaml"
     plan "synthetic:$name" "$work/$name.yaml"
 done
 mkdir "$work/pack"
 "$build/bench/bench_headers" "$work/pack" 120 4
-sed -e "s|checkpoint: .*|checkpoint: $work/pack|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+sed -e "s|checkpoint: .*|checkpoint: $work/pack|" -e '/^nodes:/,/^$/s/memory: [0-9]*MiB/memory: 400GiB/' \
     -e '/^  - name: tp[34]/,$d' "$spec" >"$work/pack.yaml"
 plan "headers of the full pack" "$work/pack.yaml"

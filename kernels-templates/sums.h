@@ -97,13 +97,14 @@ GLM_INLINE void glm_transpose16(glm_f32x16 a[16])
 #else
     const int lanes = GLM_NATIVE_LANES;
     for (int step = 8; step >= lanes; step /= 2) /* whole registers change places */
-        for (int i = 0; i < 16; i++)
-            for (int part = 0; (i & step) == 0 && part < GLM_NATIVE; part++)
-                if ((part & (step / lanes)) == 0) {
-                    glm_nf t = a[i].v[part + step / lanes];
-                    a[i].v[part + step / lanes] = a[i + step].v[part];
-                    a[i + step].v[part] = t;
-                }
+        for (int pair = 0; pair < 16; pair += 2 * step)
+            for (int i = pair; i < pair + step; i++)
+                for (int part = 0; part < GLM_NATIVE; part++)
+                    if ((part & (step / lanes)) == 0) {
+                        glm_nf t = a[i].v[part + step / lanes];
+                        a[i].v[part + step / lanes] = a[i + step].v[part];
+                        a[i + step].v[part] = t;
+                    }
 #if GLM_NATIVE == 2
     for (int i = 0; i < 16; i++)
         if ((i & 4) == 0)

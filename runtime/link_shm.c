@@ -7,6 +7,7 @@
  * Everything in a peer's segment but the mapping itself is checked at each use. */
 #include "runtime/link_backend.h"
 
+#include "codegen/process.h"
 #include "runtime/clock.h"
 #include "runtime/secret.h"
 #include "spec/base/digest.h"
@@ -31,8 +32,8 @@ enum {
     SHM_MAGIC = 0x536D6C47, /* "GlmS" */
     SHM_VERSION = 1,
     RING_MIN = 4096,
-    RING_MAX =
-        256 * 1024, /* stays in a core's second-level cache; longer messages stream through */
+    /* stays in a core's second-level cache; longer messages stream through */
+    RING_MAX = GLM_RING_BYTES,
     SPIN_US = 100,
     LOOK_AFTER_US = 50000, /* a wait this long without news looks whether the peers live */
     ORPHAN_S = 60,         /* age at which an unlocked segment is taken for an orphan */

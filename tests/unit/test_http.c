@@ -266,7 +266,7 @@ static void a_body_is_read_however_it_is_framed(void **state)
         "{\"prompt\":[5,6,7],\"max_tokens\":3}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n"
         "Transfer-Encoding: chunked\r\n\r\n"
-        "1\r\n{\r\n2;ext=1\r\n\"p\r\n1e\r\nrompt\":[5,6,7],\"max_tokens\":3}\r\n0\r\nTrailer: "
+        "1\r\n{\r\n2\r\n\"p\r\n1e\r\nrompt\":[5,6,7],\"max_tokens\":3}\r\n0\r\nTrailer: "
         "x\r\n\r\n",
         "POST /v1/completions/?q HTTP/1.1\r\nHost: x\r\nContent-Type: text/json\r\n"
         "Content-Length: 33\r\nConnection: close\r\n\r\n{\"prompt\":[5,6,7],\"max_tokens\":3}",
