@@ -165,7 +165,7 @@ static const struct field fields[] = {
     { "lanes[].limits.max_tokens", COUNT, false, 1, 1u << 30, 0, "tokens", "(the window)", NULL,
       "Reply tokens when the request does not say.", IN_LANE(max_tokens) },
     { "lanes[].limits.max_body", BYTES, false, 1 * KIB, 1 * GIB, 0, NULL, "32MiB", NULL,
-      "Size of a request's body.", IN_LANE(max_body_bytes) },
+      "Size of a request's body. The head sets memory aside for four.", IN_LANE(max_body_bytes) },
     { "lanes[].api_key_file", TEXT, false, 0, 0, 0, NULL, "(open)", NULL,
       "A file with mode 0600 that holds the API keys, one a line; without it the API is open.", IN_LANE(api_key_file) },
 };
