@@ -18,6 +18,9 @@ struct glm_hostcc {
     const char *version; /* all that `cc --version` prints */
 };
 
+/* What every host kernel is compiled with, up to NULL; -march=TARGET comes behind. */
+extern const char *const glm_hostcc_flags[];
+
 /* Reads the environment and asks the compiler for its version, once a build.
  * Errors: GLM_EKERNEL for a target that no host compiler builds, a compiler that cannot be run. */
 enum glm_status glm_hostcc_init(const char *target, struct arena *arena, struct glm_hostcc *out,

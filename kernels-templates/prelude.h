@@ -932,7 +932,7 @@ GLM_INLINE void glm_hadamard128(glm_f32x16 block[8])
     }
 }
 
-/* ---- SwiGLU with the gate clamped above only (reference/model.md d.7) ---- */
+/* ---- SwiGLU with the gate clamped above only (docs/model.md 5) ---- */
 
 /* silu(min(gate, limit)) * clip(up): still to be stored as an activation, which rounds it. */
 GLM_INLINE glm_f32x16 glm_swiglu16(glm_f32x16 gate, glm_f32x16 up, float limit)

@@ -148,7 +148,7 @@ GLM_INLINE float glm_inverse_root(float x)
 }
 
 /* y = w · (x · (mean x² + eps)^(-1/2)), the product in brackets stored as an activation before it
- * meets w (model.md d.2). y may be x. n a multiple of 16. */
+ * meets w (docs/model.md 2). y may be x. n a multiple of 16. */
 GLM_INLINE void glm_rms_norm(act_t *y, const act_t *x, const uint16_t *w, int n, float eps)
 {
     glm_f32x16 scale = glm_splat(glm_inverse_root(glm_square_sum(x, n) * (1.0f / (float)n) + eps));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tool call as the model wrote it: the text of its block, with the places of its markup tokens,
- * → names and typed arguments (reference/serving.md 4.5). When a block begins and what becomes of
+ * → names and typed arguments (docs/model.md 11). When a block begins and what becomes of
  * one that does not parse is reply.c's business. */
 #ifndef GLM_RUNTIME_TOOLCALL_H
 #define GLM_RUNTIME_TOOLCALL_H

@@ -309,7 +309,7 @@ static enum glm_status parse_root(const cJSON *root, struct glm_model *m, struct
     if (status == GLM_OK)
         status = check_geometry(&c, m);
     m->n_valid_ids = m->d_vocab; /* until a tokenizer says less */
-    /* The MTP layer follows the last one and is DSA and MoE (model.md b). */
+    /* The MTP layer follows the last one and is DSA and MoE (docs/model.md 1). */
     m->attention[m->n_layers] = GLM_ATTENTION_DSA;
     m->ffn[m->n_layers] = GLM_FFN_MOE;
     return status;

@@ -3,6 +3,7 @@
  * goes wrong here is a broken test: it prints the reason and aborts. */
 #include "tests/support/kernel.h"
 
+#include "codegen/hostcc.h"
 #include "codegen/kernels.h"
 #include "kernels-templates/prelude.h"
 
@@ -147,9 +148,21 @@ static uint64_t hash_headers(uint64_t seed)
     return seed;
 }
 
+/* The real build's. */
+static const char *join_flags(char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; glm_hostcc_flags[i] && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? " " : "", glm_hostcc_flags[i]);
+    if (n >= size)
+        broken("the compiler's flags have %zu bytes or more", size);
+    return text;
+}
+
 static void compile(const struct test_build *build, const char *text, const char *so)
 {
-    char c[512], temporary[512], command[2048];
+    char c[512], temporary[512], command[2048], flags[512];
     snprintf(c, sizeof c, "%s.%d.c", so, (int)getpid());
     snprintf(temporary, sizeof temporary, "%s.%d.tmp", so, (int)getpid());
     FILE *f = fopen(c, "w");
@@ -161,9 +174,9 @@ static void compile(const struct test_build *build, const char *text, const char
     const char *sanitize = "";
 #endif
     snprintf(command, sizeof command,
-             "%s -std=c17 -O3 -march=%s -ffp-contract=off -fPIC -shared -Wall -Wextra -Wconversion "
-             "-Wshadow -Wundef -Werror -Ikernels-templates %s %s -o %s",
-             build->cc ? build->cc : default_cc(),
+             "%s %s -march=%s -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror "
+             "-Ikernels-templates %s %s -o %s",
+             build->cc ? build->cc : default_cc(), join_flags(flags, sizeof flags),
              build->target ? build->target : test_host_target(), sanitize, c, temporary);
     if (system(command) != 0)
         broken("cannot compile '%s' with: %s", c, command);
@@ -176,8 +189,9 @@ static void compile(const struct test_build *build, const char *text, const char
 static struct test_kernel *load(const struct test_build *build, const char *name, struct buf *t,
                                 bool *fresh)
 {
-    buf_printf(t, "\n/* %s -march=%s */\n", build->cc ? build->cc : default_cc(),
-               build->target ? build->target : test_host_target());
+    char flags[512];
+    buf_printf(t, "\n/* %s %s -march=%s */\n", build->cc ? build->cc : default_cc(),
+               join_flags(flags, sizeof flags), build->target ? build->target : test_host_target());
     uint64_t key = hash_headers(XXH3_64bits(t->data, t->len));
     *fresh = false;
     for (size_t i = 0; i < n_kernels; i++)

@@ -387,8 +387,8 @@ static void an_uncertain_end_of_a_request_closes_the_connection(void **state)
 {
     struct http_world *w = *state;
     static const char *const requests[] = {
-        "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
-        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ("POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
@@ -710,7 +710,7 @@ static void who_sends_headers_or_bodies_too_slowly_is_cut(void **state)
     char *post = raw_post("/v1/completions", completion, "");
     raw_send_text(patient, post); /* who waits for an answer is not cut */
     for (int i = 0; i < 12; i++) {
-        raw_send(headers, "GET /health HTTP/1.1\r\nHost: x\r\n" + i, 1);
+        raw_send(headers, &"GET /health HTTP/1.1\r\nHost: x\r\n"[i], 1);
         raw_send(body, &"\"prompt\":[5,6,7]"[i], 1);
         usleep(50000);
     }
