@@ -689,6 +689,32 @@ static void strangers_that_fill_all_connections_cost_no_processor(void **state)
     stop_in_order(l);
 }
 
+static void strangers_that_fill_all_connections_keep_nobody_out(void **state)
+{
+    struct lane *l = *state;
+    int fds[2 * GLM_LINK_MAX_WORLD + 80];
+    struct glm_error none = {0};
+    struct glm_head_file head;
+    lane_prepare(l, "{\"world\":2}");
+    lane_start(l);
+    cJSON_Delete(wait_state(l, "live", 1));
+    assert_int_equal(glm_head_file_read(l->dir, &head, &none), GLM_OK);
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        assert_int_equal(glm_net_connect_start(head.control, &fds[i], &none), GLM_OK);
+        struct pollfd p = {.fd = fds[i], .events = POLLOUT};
+        assert_int_equal(poll(&p, 1, LONG_MS), 1);
+    }
+    uint64_t began = glm_now_ms();
+    cJSON *after = wait_state(l, "live", 1); /* and no rank was dropped for them */
+    if (glm_now_ms() - began > 2500)
+        fail_msg("asking took %llu ms", (unsigned long long)(glm_now_ms() - began));
+    assert_int_equal(number(after, "restarts"), 0);
+    cJSON_Delete(after);
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        close(fds[i]);
+    stop_in_order(l);
+}
+
 static void a_folder_that_cannot_be_written_is_named(void **state)
 {
     struct lane *l = *state;
@@ -885,6 +911,7 @@ int main(int argc, char **argv)
         TEST(a_rank_with_another_secret_never_joins),
         TEST(a_rank_that_there_is_not_is_refused_by_its_whole_number),
         TEST(strangers_that_fill_all_connections_cost_no_processor),
+        TEST(strangers_that_fill_all_connections_keep_nobody_out),
         TEST(a_folder_that_cannot_be_written_is_named),
         TEST(a_secret_that_others_can_read_is_refused),
         TEST(a_set_of_threads_restarts_and_stops),
