@@ -328,7 +328,7 @@ enum glm_status glm_form_place_exl3(const char *form, const struct glm_plan_part
                                     const struct glm_exl3_source *source, void *out,
                                     struct glm_error *err)
 {
-    if (strncmp(form, "exl3:", 5) || form[5] < '1' || form[5] > '8' || form[6] != ':')
+    if (strncmp(form, "exl3:", 5) != 0 || form[5] < '1' || form[5] > '8' || form[6] != ':')
         return glm_fail(err, GLM_EPLAN, "cannot place '%s' as '%s': want exl3:BITS:CODEBOOK",
                         part->tensor, form);
     enum glm_status st = slice_check(part, "rows", &part->rows, part->n_rows, err);

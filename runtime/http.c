@@ -577,11 +577,17 @@ static enum glm_status bind_socket(struct glm_http *h, uint16_t *port, struct gl
                        "find its holder with: ss -ltnp 'sport = :%u', or change lanes[].listen",
                        l->listen_port);
     } else {
-        struct sockaddr_storage bound;
+        union {
+            struct sockaddr_storage any;
+            struct sockaddr_in v4;
+            struct sockaddr_in6 v6;
+        } bound = {0};
         socklen_t len = sizeof bound;
-        getsockname(h->socket, (struct sockaddr *)&bound, &len);
-        *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+        if (getsockname(h->socket, (struct sockaddr *)&bound, &len) != 0)
+            status =
+                glm_fail(err, GLM_EIO, "cannot read a socket's own address: %s", strerror(errno));
+        else
+            *port = ntohs(bound.any.ss_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
     }
     freeaddrinfo(address);
     return status;

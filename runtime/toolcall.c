@@ -318,11 +318,11 @@ static bool add_call(struct glm_calls *calls, const char *name, size_t name_len,
     if (ok && calls->n == calls->capacity) {
         size_t capacity = calls->capacity * 2 + 4;
         struct glm_call *items = realloc(calls->items, capacity * sizeof *items);
-        ok = items != NULL;
-        if (ok) {
+        if (items != NULL) {
             calls->items = items;
             calls->capacity = capacity;
         }
+        ok = items != NULL;
     }
     *arguments = (struct buf){0};
     if (ok) {

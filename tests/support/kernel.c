@@ -69,6 +69,13 @@ static const char *default_cc(void)
     return cc && *cc ? cc : "cc";
 }
 
+/* A sanitizer's flags reach kernels as they do from glmd. */
+static const char *more_flags(void)
+{
+    const char *flags = getenv("GLM_HOST_CFLAGS");
+    return flags ? flags : "";
+}
+
 /* `make check` is one compiler; GLM_TEST_COMPILERS=1 lets tests compare several. */
 static bool is_default_cc(const char *cc)
 {
@@ -168,16 +175,11 @@ static void compile(const struct test_build *build, const char *text, const char
     FILE *f = fopen(c, "w");
     if (!f || fputs(text, f) < 0 || fclose(f) != 0)
         broken("cannot write '%s': %s", c, strerror(errno));
-#if defined(__SANITIZE_ADDRESS__)
-    const char *sanitize = "-O2 -fsanitize=address,undefined -g";
-#else
-    const char *sanitize = "";
-#endif
     snprintf(command, sizeof command,
              "%s %s -march=%s -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror "
              "-Ikernels-templates %s %s -o %s",
              build->cc ? build->cc : default_cc(), join_flags(flags, sizeof flags),
-             build->target ? build->target : test_host_target(), sanitize, c, temporary);
+             build->target ? build->target : test_host_target(), more_flags(), c, temporary);
     if (system(command) != 0)
         broken("cannot compile '%s' with: %s", c, command);
     if (rename(temporary, so) != 0)
@@ -190,8 +192,9 @@ static struct test_kernel *load(const struct test_build *build, const char *name
                                 bool *fresh)
 {
     char flags[512];
-    buf_printf(t, "\n/* %s %s -march=%s */\n", build->cc ? build->cc : default_cc(),
-               join_flags(flags, sizeof flags), build->target ? build->target : test_host_target());
+    buf_printf(t, "\n/* %s %s -march=%s %s */\n", build->cc ? build->cc : default_cc(),
+               join_flags(flags, sizeof flags), build->target ? build->target : test_host_target(),
+               more_flags());
     uint64_t key = hash_headers(XXH3_64bits(t->data, t->len));
     *fresh = false;
     for (size_t i = 0; i < n_kernels; i++)
@@ -201,11 +204,7 @@ static struct test_kernel *load(const struct test_build *build, const char *name
         }
     if (n_kernels == MAX_KERNELS)
         broken("more than %d kernels", MAX_KERNELS);
-#if defined(__SANITIZE_ADDRESS__)
-    const char *folder = "build/test-kernels-sanitized";
-#else
     const char *folder = "build/test-kernels";
-#endif
     mkdir("build", 0777);
     mkdir(folder, 0777);
     char so[256], path[300];
