@@ -39,7 +39,7 @@ SUPPORT_C := $(wildcard tests/support/*.c)
 FUZZ_C    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_C   := $(wildcard bench/bench_*.c)
 MEASURE_C := $(filter-out $(BENCH_C),$(wildcard bench/*.c))
-TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.json kernels-templates/*.h))
+TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.cuh kernels-templates/*.json kernels-templates/*.h))
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIBRARIES := $(BUILD)/libcli.a $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
@@ -150,7 +150,7 @@ bench: $(BENCHES) all ## run the benchmarks
 lint: ## folder direction, forbidden words, shell scripts, man pages
 	$(Q)tests/lint
 
-FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fake/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch])
+FORMATTED = $(wildcard spec/*.[ch] spec/base/*.[ch] codegen/*.[ch] runtime/*.[ch] cli/*.[ch] tests/unit/*.[ch] tests/support/*.[ch] tests/fake/*.[ch] tests/fuzz/*.[ch] bench/*.[ch] kernels-templates/*.[ch] kernels-templates/*.cu kernels-templates/*.cuh tests/simt/*.h tests/simt/*.cc)
 format: ## clang-format every source in place
 	$(Q)clang-format -i $(FORMATTED)
 format-check:

@@ -36,7 +36,10 @@ static enum glm_status emit(struct compiled *c, const struct glm_plan *plan,
     if (m == NULL)
         return glm_fail(err, GLM_EPLAN, "kernel '%s' names template '%s', which is not here",
                         kernel->name, kernel->template_name);
-    return glm_kernel_emit(m, kernel, plan->act, out, err);
+    const struct glm_backend *backend;
+    status = glm_backend_find(plan->target, &backend, err);
+    return status == GLM_OK ? glm_kernel_emit(m, kernel, backend->language, plan->act, out, err)
+                            : status;
 }
 
 static void write_kernel(const struct kernels_options *o, const struct glm_plan_kernel *kernel,

@@ -140,17 +140,16 @@ static bool plain_name(const char *name)
 }
 
 /* params.json says which digest each file had; false with a reason when one has not. */
-static bool files_match(const char *entry, const cJSON *tree, const char *digest, char why[160])
+static bool files_match(const char *entry, const cJSON *tree, const char *digest,
+                        const char *object, char why[160])
 {
-    static const char *const needed[] = {"kernel.c", "kernel.so"};
     const cJSON *own = cJSON_GetObjectItemCaseSensitive(tree, "digest");
     const cJSON *files = cJSON_GetObjectItemCaseSensitive(tree, "files");
     snprintf(why, 160, "params.json is not what we write");
     if (!cJSON_IsString(own) || strcmp(own->valuestring, digest) != 0 || !cJSON_IsObject(files))
         return false;
-    for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++)
-        if (cJSON_GetObjectItemCaseSensitive(files, needed[i]) == NULL)
-            return false;
+    if (cJSON_GetObjectItemCaseSensitive(files, object) == NULL)
+        return false;
     struct buf path = {0};
     bool match = true;
     for (const cJSON *file = files->child; match && file != NULL; file = file->next) {
@@ -167,28 +166,38 @@ static bool files_match(const char *entry, const cJSON *tree, const char *digest
     return match;
 }
 
-static bool entry_matches(const char *entry, const char *digest, char why[160])
+enum glm_status glm_cache_about(const char *entry, struct buf *text, struct glm_error *err)
 {
-    struct buf path = {0}, text = {0};
+    struct buf path = {0};
+    enum glm_status status = GLM_ENOMEM;
+    if (join(&path, entry, "params.json") == NULL)
+        glm_fail(err, status, "cannot read '%s': out of memory", entry);
+    else
+        status = glm_file_read(path.data, PARAMS_MAX_BYTES, text, err);
+    buf_release(&path);
+    return status;
+}
+
+static bool entry_matches(const char *entry, const char *digest, const char *object, char why[160])
+{
+    struct buf text = {0};
     struct arena none;
     struct json_reader r;
     bool match = false;
     arena_init(&none, 0);
     json_reader_init(&r, "params.json", GLM_EKERNEL, &none, NULL);
     snprintf(why, 160, "params.json cannot be read");
-    if (join(&path, entry, "params.json") != NULL &&
-        glm_file_read(path.data, PARAMS_MAX_BYTES, &text, NULL) == GLM_OK) {
+    if (glm_cache_about(entry, &text, NULL) == GLM_OK) {
         cJSON *tree = json_parse(&r, buf_text(&text), text.len, PARAMS_MAX_BYTES);
-        match = tree != NULL && files_match(entry, tree, digest, why);
+        match = tree != NULL && files_match(entry, tree, digest, object, why);
         cJSON_Delete(tree);
     }
-    buf_release(&path);
     buf_release(&text);
     return match;
 }
 
-enum glm_status glm_cache_check(const char *entry, const char *digest, bool *usable,
-                                struct glm_error *err)
+enum glm_status glm_cache_check(const char *entry, const char *digest, const char *object,
+                                bool *usable, struct glm_error *err)
 {
     struct stat st;
     *usable = false;
@@ -209,7 +218,7 @@ enum glm_status glm_cache_check(const char *entry, const char *digest, bool *usa
     if (status != GLM_OK)
         return status;
     char why[160];
-    *usable = entry_matches(entry, digest, why);
+    *usable = entry_matches(entry, digest, object, why);
     if (!*usable)
         glm_log(GLM_LOG_WARN, "kernel cache entry is not used entry=%s reason=\"%s\"", entry, why);
     return GLM_OK;
@@ -271,7 +280,7 @@ static void sync_folder(const char *folder)
 }
 
 static enum glm_status move_into_place(const char *stage, const char *entry, const char *digest,
-                                       struct glm_error *err)
+                                       const char *object, struct glm_error *err)
 {
     for (unsigned attempt = 0; attempt < 3; attempt++) {
         if (rename(stage, entry) == 0)
@@ -280,7 +289,7 @@ static enum glm_status move_into_place(const char *stage, const char *entry, con
             break;
         /* Somebody was faster, or the old entry is damaged: then it makes room. */
         bool usable = false;
-        enum glm_status status = glm_cache_check(entry, digest, &usable, err);
+        enum glm_status status = glm_cache_check(entry, digest, object, &usable, err);
         if (status != GLM_OK)
             return status;
         if (usable) {
@@ -293,7 +302,7 @@ static enum glm_status move_into_place(const char *stage, const char *entry, con
 }
 
 enum glm_status glm_cache_publish(const char *stage, const char *entry, const char *digest,
-                                  const char *about, struct glm_error *err)
+                                  const char *object, const char *about, struct glm_error *err)
 {
     struct buf list = {0}, text = {0}, path = {0};
     enum glm_status status = each_file(stage, settle_file, &list, err);
@@ -306,7 +315,7 @@ enum glm_status glm_cache_publish(const char *stage, const char *entry, const ch
         status = glm_file_write(path.data, text.data, text.len, 0600, err);
     if (status == GLM_OK) {
         sync_folder(stage);
-        status = move_into_place(stage, entry, digest, err);
+        status = move_into_place(stage, entry, digest, object, err);
     }
     if (status == GLM_OK) {
         buf_clear(&path);

@@ -4,9 +4,7 @@
 #ifndef GLM_CODEGEN_CACHE_H
 #define GLM_CODEGEN_CACHE_H
 
-#include "spec/base/arena.h"
-#include "spec/base/buf.h"
-#include "spec/base/error.h"
+#include "codegen/manifest.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,11 +19,11 @@ struct glm_cache_file {
  * Errors: GLM_EKERNEL when it is not ours or others may write to it, GLM_EIO. */
 enum glm_status glm_cache_open(struct arena *arena, const char **folder, struct glm_error *err);
 
-/* Judges one entry folder: *usable false when there is none, or when its files do not have their
- * recorded digests (which is logged). GLM_EKERNEL, with the rm to run as hint, when the folder or
- * a file in it belongs to somebody else or may be written by others. */
-enum glm_status glm_cache_check(const char *entry, const char *digest, bool *usable,
-                                struct glm_error *err);
+/* Judges one entry folder: *usable false when there is none, when it lacks `object`, or when its
+ * files do not have their recorded digests (which is logged). GLM_EKERNEL, with the rm to run as
+ * hint, when the folder or a file in it belongs to somebody else or may be written by others. */
+enum glm_status glm_cache_check(const char *entry, const char *digest, const char *object,
+                                bool *usable, struct glm_error *err);
 
 /* A new temporary folder inside the cache that holds the files. */
 enum glm_status glm_cache_stage(const char *cache, const struct glm_cache_file *files,
@@ -35,7 +33,10 @@ enum glm_status glm_cache_stage(const char *cache, const struct glm_cache_file *
 /* Writes params.json (`about`: its members before "files"), makes everything durable and renames
  * the stage to the entry. Losing the race against another rank's equal entry is success. */
 enum glm_status glm_cache_publish(const char *stage, const char *entry, const char *digest,
-                                  const char *about, struct glm_error *err);
+                                  const char *object, const char *about, struct glm_error *err);
+
+/* An entry's params.json. */
+enum glm_status glm_cache_about(const char *entry, struct buf *text, struct glm_error *err);
 
 /* Removes a stage or entry folder and its files; nothing when it is absent. */
 void glm_cache_remove(const char *folder);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs the host compiler and names this machine's target. The flags keep every rank's bits equal:
- * no contraction of a*b+c that the body did not write, no reassociation. Which kernels are built,
- * and where the result is kept, is for kernels.c and cache.c. */
-#include "codegen/hostcc.h"
-
+/* The back end of host targets: runs $GLM_HOST_CC and names this machine's target. The flags keep
+ * every rank's bits equal: no contraction of a*b+c that the body did not write, no reassociation.
+ * Which kernels are built, and where the result is kept, is for kernels.c and cache.c. */
 #include "codegen/kernels.h"
-#include "spec/base/buf.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -189,45 +186,73 @@ static enum glm_status ask_version(struct arena *arena, const char *const *argv,
     return GLM_OK;
 }
 
-enum glm_status glm_hostcc_init(const char *target, struct arena *arena, struct glm_hostcc *out,
-                                struct glm_error *err)
+static bool takes(const char *target)
 {
-    size_t i = 0, n_targets = sizeof host_targets / sizeof host_targets[0];
-    while (i < n_targets && strcmp(host_targets[i], target) != 0)
-        i++;
-    if (i == n_targets)
-        return glm_fail(err, GLM_EKERNEL,
-                        "cannot build kernels for target '%.32s': the host compiler builds "
-                        "x86-64, x86-64-v2, x86-64-v3, x86-64-v4, armv8-a and armv8.2-a",
-                        target);
-    struct glm_hostcc cc = {.target = arena_strdup(arena, target),
-                            .argv = ARENA_ARRAY(arena, MAX_WORDS + 1, const char *)};
-    if (cc.target == NULL || cc.argv == NULL)
+    for (size_t i = 0; i < sizeof host_targets / sizeof host_targets[0]; i++)
+        if (strcmp(host_targets[i], target) == 0)
+            return true;
+    return false;
+}
+
+static enum glm_status init(const char *target, struct arena *arena, struct glm_compiler *out,
+                            struct glm_error *err)
+{
+    const char **argv = ARENA_ARRAY(arena, MAX_WORDS + 1, const char *);
+    if (argv == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot build kernels: out of memory");
+    struct glm_compiler cc = {.backend = &glm_backend_host, .target = target, .state = argv};
     uint32_t n_compiler = 0;
-    enum glm_status status = fill_argv(arena, target, cc.argv, &n_compiler, err);
+    enum glm_status status = fill_argv(arena, target, argv, &n_compiler, err);
     if (status == GLM_OK)
-        status = ask_version(arena, cc.argv, n_compiler, &cc.version, err);
+        status = ask_version(arena, argv, n_compiler, &cc.version, err);
     if (status != GLM_OK)
         return status;
-    cc.command = join(arena, cc.argv);
+    cc.name = argv[0];
+    cc.command = join(arena, argv);
     if (cc.command == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot build kernels: out of memory");
     *out = cc;
     return GLM_OK;
 }
 
-enum glm_status glm_hostcc_start(const struct glm_hostcc *cc, const char *folder, pid_t *pid,
-                                 struct glm_error *err)
+/* Without a shell; the folder is the compiler's current one. */
+static enum glm_status compile(const struct glm_compiler *cc, const char *folder,
+                               const struct glm_cache_file *files, uint32_t n_files,
+                               struct glm_kernel_resources *resources, struct glm_error *err)
 {
+    const char *const *argv = cc->state;
     posix_spawn_file_actions_t actions;
+    pid_t pid;
+    (void)files;
+    (void)n_files;
+    *resources = (struct glm_kernel_resources){0};
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_addchdir_np(&actions, folder);
     posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "kernel.log",
                                      O_WRONLY | O_CREAT | O_TRUNC, 0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-    int error = spawn(pid, cc->argv, &actions);
+    int error = spawn(&pid, argv, &actions), wait_status = 0;
     posix_spawn_file_actions_destroy(&actions);
-    return error == 0 ? GLM_OK : cannot_run(cc->argv[0], error, err);
+    if (error != 0)
+        return cannot_run(cc->name, error, err);
+    while (waitpid(pid, &wait_status, 0) < 0)
+        if (errno != EINTR) /* somebody else reaped it: its result is unknown */
+            return glm_fail(err, GLM_EKERNEL, "%s was lost: %s", cc->name, strerror(errno));
+    if (WIFSIGNALED(wait_status))
+        return glm_fail(err, GLM_EKERNEL, "%s was ended by signal %d", cc->name,
+                        WTERMSIG(wait_status));
+    if (WEXITSTATUS(wait_status) != 0)
+        return glm_fail(err, GLM_EKERNEL, "%s exited with %d", cc->name, WEXITSTATUS(wait_status));
+    return GLM_OK;
 }
+
+const struct glm_backend glm_backend_host = {
+    .language = GLM_LANGUAGE_C,
+    .targets = "x86-64, x86-64-v2, x86-64-v3, x86-64-v4, armv8-a, armv8.2-a",
+    .source = "kernel.c",
+    .object = "kernel.so",
+    .takes = takes,
+    .init = init,
+    .compile = compile,
+};

@@ -17,6 +17,11 @@
 #include <string.h>
 
 enum { MANIFEST_MAX_BYTES = 256 * 1024, MANIFEST_MAX_PARAMS = 48, MAX_SPILL_BYTES = 65536 };
+/* What every GPU from compute capability 8.9 takes (CUDA C programming guide, compute
+ * capabilities). */
+enum { WARP = 32, MAX_BLOCK = 1024, MAX_MIN_BLOCKS = 32, MAX_SHARED_BYTES = 101376 };
+enum { MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535, MAX_TICKETS = 1 << 20 };
+#define MAX_SCRATCH_BYTES 1099511627776.0 /* 2^40 */
 
 static const char *const dtypes[] = {"act", "f32", "bf16", "i32", "form", "state", "any", NULL};
 static const char *const directions[] = {"in", "out", "inout", NULL};
@@ -261,12 +266,56 @@ static void sample_param(struct json_reader *r, const struct glm_manifest_param 
         json_no_memory(r);
 }
 
+static void parse_grid(struct json_reader *r, const cJSON *tree, struct glm_manifest_launch *l)
+{
+    uint32_t n;
+    const cJSON *list = json_list(r, tree, "grid", 3, true, &n);
+    size_t mark = json_enter(r, "grid");
+    if (json_ok(r) && n != 3)
+        json_fail(r, "has %u expressions, not those of x, y and z", n);
+    const cJSON *item = list == NULL ? NULL : list->child;
+    for (uint32_t i = 0; json_ok(r) && item != NULL; i++, item = item->next) {
+        size_t inner = json_enter_item(r, i);
+        l->grid[i] = json_item_text(r, item);
+        json_leave(r, inner);
+    }
+    json_leave(r, mark);
+}
+
+static void parse_launch(struct json_reader *r, const cJSON *tree, struct glm_manifest *m)
+{
+    static const char *const keys[] = {"block",   "grid",    "min_blocks", "shared",
+                                       "scratch", "tickets", NULL};
+    const cJSON *item = json_get(r, tree, "launch", false);
+    if (item == NULL)
+        return;
+    struct glm_manifest_launch *l = JSON_ALLOC(r, 1, struct glm_manifest_launch);
+    size_t mark = json_enter(r, "launch");
+    if (l != NULL && json_object(r, item, keys)) {
+        l->block = json_text(r, item, "block");
+        parse_grid(r, item, l);
+        l->min_blocks = (uint32_t)json_u64_or(r, item, "min_blocks", 1, MAX_MIN_BLOCKS, 1);
+        l->shared = json_text_or(r, item, "shared", "0");
+        l->scratch = json_text_or(r, item, "scratch", "0");
+        l->tickets = json_text_or(r, item, "tickets", "0");
+    }
+    json_leave(r, mark);
+    m->launch = l;
+}
+
 /* Every expression must parse and every name in it resolve before a plan relies on it. */
 static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 {
+    static const struct glm_manifest_launch none = {"0", {"0", "0", "0"}, "0", "0", "0", 0};
+    const struct glm_manifest_launch *l = m->launch == NULL ? &none : m->launch;
     const struct {
         const char *key, *text;
-    } rows[] = {{"scratch", m->scratch}, {"read", m->read}, {"write", m->write}, {"ops", m->ops}};
+    } rows[] = {{"scratch", m->scratch},       {"read", m->read},
+                {"write", m->write},           {"ops", m->ops},
+                {"launch.block", l->block},    {"launch.grid", l->grid[0]},
+                {"launch.grid", l->grid[1]},   {"launch.grid", l->grid[2]},
+                {"launch.shared", l->shared},  {"launch.scratch", l->scratch},
+                {"launch.tickets", l->tickets}};
     const struct glm_cost_context ones = {1, 1, 1, 1, 1, 1, 1};
     struct glm_plan_param *params = JSON_ALLOC(r, m->n_params, struct glm_plan_param);
     for (uint32_t i = 0; json_ok(r) && i < m->n_params; i++)
@@ -283,8 +332,8 @@ static void parse_tree(struct json_reader *r, const char *name, const cJSON *tre
                        struct glm_manifest *m)
 {
     static const char *const keys[] = {
-        "name", "help",      "args",   "params",    "scratch",           "read", "write",
-        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", NULL};
+        "name", "help",      "args",   "params",    "scratch",           "read",   "write",
+        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", "launch", NULL};
     if (!json_object(r, tree, keys))
         return;
     m->name = json_text(r, tree, "name");
@@ -299,6 +348,7 @@ static void parse_tree(struct json_reader *r, const char *name, const cJSON *tre
     m->oracle = json_text(r, tree, "oracle");
     m->tolerance = json_double(r, tree, "tolerance", 0, 1);
     m->spill_limit_bytes = (uint32_t)json_u64(r, tree, "spill_limit_bytes", 0, MAX_SPILL_BYTES);
+    parse_launch(r, tree, m);
     if (json_ok(r) && !lower_name(m->name))
         json_fail(r, "has the name '%.64s', not a-z 0-9 _", m->name);
     if (json_ok(r) && strcmp(m->name, name) != 0)
@@ -424,5 +474,77 @@ enum glm_status glm_manifest_check(const struct glm_manifest *m, const struct gl
             return glm_fail(err, GLM_EPLAN,
                             "cannot use kernel '%s': it lacks parameter '%s' of manifest '%s' (%s)",
                             k->name, m->params[j].name, m->name, m->params[j].help);
+    return GLM_OK;
+}
+
+/* One expression of a launch as a whole number in [low, high]. `fixed`: it must not depend on the
+ * bucket, which two different buckets show. */
+static enum glm_status launch_number(const struct glm_manifest *m, const struct glm_plan_kernel *k,
+                                     const char *key, const char *text,
+                                     const struct glm_cost_context *bucket, bool fixed, double low,
+                                     double high, double *out, struct glm_error *err)
+{
+    const struct glm_cost_context other = {3, 5, 7, 11, 13, 17, 2};
+    double again;
+    enum glm_status status = glm_expression_eval(text, k->params, k->n_params, bucket, out, err);
+    if (status == GLM_OK && fixed) {
+        status = glm_expression_eval(text, k->params, k->n_params, &other, &again, err);
+        if (status == GLM_OK && again != *out)
+            return glm_fail(err, GLM_EPLAN,
+                            "cannot launch kernel '%s': '%s' of manifest '%s' depends on the rows "
+                            "of a round: %s",
+                            k->name, key, m->name, text);
+    }
+    if (status == GLM_OK && (*out < low || *out > high || *out != floor(*out)))
+        return glm_fail(err, GLM_EPLAN,
+                        "cannot launch kernel '%s': '%s' of manifest '%s' is %g, allowed: whole "
+                        "numbers from %.0f to %.0f",
+                        k->name, key, m->name, *out, low, high);
+    return status;
+}
+
+enum glm_status glm_manifest_shape(const struct glm_manifest *m, const struct glm_plan_kernel *k,
+                                   const struct glm_cost_context *bucket,
+                                   struct glm_launch_shape *out, struct glm_error *err)
+{
+    const struct glm_manifest_launch *l = m->launch;
+    if (l == NULL)
+        return glm_fail(err, GLM_EPLAN, "cannot launch kernel '%s': manifest '%s' has no 'launch'",
+                        k->name, m->name);
+    const struct {
+        const char *key, *text;
+        bool fixed;
+        double low, high;
+    } rows[] = {
+        {"block", l->block, true, WARP, MAX_BLOCK},
+        {"grid[0]", l->grid[0], false, 1, MAX_GRID_X},
+        {"grid[1]", l->grid[1], false, 1, MAX_GRID_YZ},
+        {"grid[2]", l->grid[2], false, 1, MAX_GRID_YZ},
+        {"shared", l->shared, true, 0, MAX_SHARED_BYTES},
+        {"tickets", l->tickets, false, 0, MAX_TICKETS},
+        {"scratch", l->scratch, false, 0, MAX_SCRATCH_BYTES},
+    };
+    enum { N_ROWS = sizeof rows / sizeof rows[0] };
+    double v[N_ROWS] = {0};
+    for (size_t i = 0; i < N_ROWS; i++) {
+        enum glm_status status =
+            launch_number(m, k, rows[i].key, rows[i].text, bucket, rows[i].fixed, rows[i].low,
+                          rows[i].high, &v[i], err);
+        if (status != GLM_OK)
+            return status;
+    }
+    if (fmod(v[0], WARP) != 0)
+        return glm_fail(err, GLM_EPLAN,
+                        "cannot launch kernel '%s': 'block' of manifest '%s' is %g, which is no "
+                        "multiple of %d",
+                        k->name, m->name, v[0], WARP);
+    *out = (struct glm_launch_shape){
+        .block = (uint32_t)v[0],
+        .grid = {(uint32_t)v[1], (uint32_t)v[2], (uint32_t)v[3]},
+        .min_blocks = l->min_blocks,
+        .shared_bytes = (uint32_t)v[4],
+        .n_tickets = (uint32_t)v[5],
+        .scratch_bytes = (uint64_t)v[6],
+    };
     return GLM_OK;
 }

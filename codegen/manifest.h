@@ -9,8 +9,10 @@
  *   word  FORM = q4     #define GLM_FORM_q4 1       as the manifest spells the word; the other
  *                                                   words stay undefined (#if and #ifdef work)
  *   act                 #define GLM_ACT_F32 1 or GLM_ACT_BF16 1
- * A body includes "prelude.h" first and nothing else but other headers of the folder; it exports
- * glm_kernel and glm_kernel_abi (kernels-templates/host_abi.h). */
+ *   launch (CUDA)       #define GLM_BLOCK 256, GLM_MIN_BLOCKS 2, GLM_SHARED_BYTES 0
+ * A body includes nothing but headers of the folder. A host body exports glm_kernel and
+ * glm_kernel_abi (kernels-templates/host_abi.h), a CUDA body the entry of
+ * kernels-templates/cuda_abi.h. */
 #ifndef GLM_CODEGEN_MANIFEST_H
 #define GLM_CODEGEN_MANIFEST_H
 
@@ -33,6 +35,17 @@ struct glm_manifest_param {
     const char *help;
 };
 
+/* How the CUDA body is launched. Expressions: block, shared and tickets over the parameters alone,
+ * grid and scratch also over the maxima of the bucket (R, O, S), never over live counts. */
+struct glm_manifest_launch {
+    const char *block;   /* threads of a block */
+    const char *grid[3]; /* blocks in x, y, z */
+    const char *shared;  /* dynamic shared bytes */
+    const char *scratch; /* bytes, in place of the host body's */
+    const char *tickets; /* counters that a launch finds zero and leaves zero */
+    uint32_t min_blocks; /* of a multiprocessor: bounds the registers */
+};
+
 struct glm_manifest {
     const char *name;
     const char *help;
@@ -46,6 +59,7 @@ struct glm_manifest {
     const char *oracle;
     double tolerance;
     uint32_t spill_limit_bytes;
+    const struct glm_manifest_launch *launch; /* NULL: there is no CUDA body */
 };
 
 /* All manifests, parsed and checked once. Errors: GLM_EPLAN naming manifest and key. */
@@ -57,6 +71,10 @@ const struct glm_manifest *glm_manifest_find(const struct glm_manifest *all, uin
 enum glm_status glm_manifest_parse(const char *name, const char *json, size_t len,
                                    struct arena *arena, struct glm_manifest *out,
                                    struct glm_error *err);
+
+/* The languages of template bodies: NAME.c, NAME.cu. */
+enum glm_language { GLM_LANGUAGE_C, GLM_LANGUAGE_CUDA };
+const char *glm_language_suffix(enum glm_language language);
 
 /* The source text of a template body or prelude ("matmul.c", "prelude.h"); NULL when absent. */
 const char *glm_template_source(const char *file, size_t *len);
@@ -79,6 +97,17 @@ struct glm_cost_context {
 enum glm_status glm_expression_eval(const char *expression, const struct glm_plan_param *params,
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err);
+
+/* A launch in numbers. */
+struct glm_launch_shape {
+    uint32_t block, grid[3], min_blocks, shared_bytes, n_tickets;
+    uint64_t scratch_bytes;
+};
+/* At the maxima of a bucket. Errors: GLM_EPLAN naming kernel, manifest and key: a block that is no
+ * multiple of 32 up to 1024, a grid that no GPU takes, too much shared memory, no launch. */
+enum glm_status glm_manifest_shape(const struct glm_manifest *m, const struct glm_plan_kernel *k,
+                                   const struct glm_cost_context *bucket,
+                                   struct glm_launch_shape *out, struct glm_error *err);
 
 /* Checks a plan kernel against its manifest: all parameters present, in range, none unknown.
  * GLM_EPLAN naming manifest, parameter, value and allowed values. */

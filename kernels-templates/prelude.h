@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The only include of a host kernel body: 16-lane vectors, conversions, exp and log, fixed sums,
- * state addresses. Intrinsics live here and nowhere else. Every operation gives the same bits on
- * every instruction set: sums have one order, products are fused only where a body says `fma`, and
- * nothing calls libm. Compiled with -ffp-contract=off.
+/* The only include of a host kernel body: 16-lane vectors, conversions, exp and log (scalar.h),
+ * fixed sums, state addresses. Intrinsics live here and nowhere else. Every operation gives the
+ * same bits on every instruction set: sums have one order, products are fused only where a body
+ * says `fma`, and nothing calls libm. Compiled with -ffp-contract=off.
  *
  * A 16-lane value is 1, 2 or 4 native registers (AVX-512, AVX2, NEON and the rest). */
 #ifndef GLM_PRELUDE_H
@@ -19,8 +19,7 @@
 #include <arm_neon.h>
 #endif
 
-#define GLM_INLINE     static inline __attribute__((always_inline, unused))
-#define GLM_FINITE_MAX 3.402823466e+38f
+#define GLM_INLINE static inline __attribute__((always_inline, unused))
 /* Before a loop whose count is a constant and whose arrays must stay in registers. */
 #if defined(__clang__)
 #define GLM_UNROLL      _Pragma("clang loop unroll(full)")
@@ -354,32 +353,9 @@ GLM_INLINE float glm_sqrt1(float a)
     return __builtin_sqrtf(a);
 #endif
 }
-GLM_INLINE float glm_min1(float a, float b)
-{
-    return a > b ? b : a;
-}
-GLM_INLINE float glm_max1(float a, float b)
-{
-    return b > a ? b : a;
-}
+#include "scalar.h"
 
-/* ---- bf16: round to nearest, ties to even; a NaN stays one ---- */
-
-GLM_INLINE float glm_bf16_f32(uint16_t h)
-{
-    return glm_bits_f32((uint32_t)h << 16);
-}
-GLM_INLINE uint16_t glm_f32_bf16(float a)
-{
-    uint32_t u = glm_f32_bits(a);
-    if ((u & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)((u >> 16) | 0x40u);
-    return (uint16_t)((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
-}
-GLM_INLINE float glm_round_bf16(float a)
-{
-    return glm_bf16_f32(glm_f32_bf16(a));
-}
+/* ---- bf16 ---- */
 
 GLM_INLINE glm_u32x16 glm_load_u16(const uint16_t *p)
 {
@@ -434,32 +410,8 @@ GLM_INLINE void glm_store_bf16(uint16_t *p, glm_f32x16 a)
     glm_store_u16(p, glm_shr_u32(glm_bf16_high(a), 16));
 }
 
-/* ---- fp16: IEEE, subnormals included ---- */
+/* ---- fp16 ---- */
 
-GLM_INLINE float glm_f16_f32(uint16_t h)
-{
-    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, e = (h >> 10) & 31u, m = h & 0x3ffu;
-    if (e == 31)
-        return glm_bits_f32(sign | 0x7f800000u | (m ? (m << 13) | 0x400000u : 0));
-    if (e == 0)
-        return glm_bits_f32(sign | glm_f32_bits((float)m * 0x1p-24f));
-    return glm_bits_f32(sign | ((e + 112u) << 23) | (m << 13));
-}
-GLM_INLINE uint16_t glm_f32_f16(float a)
-{
-    uint32_t u = glm_f32_bits(a), sign = (u >> 16) & 0x8000u;
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | ((u >> 13) & 0x1ffu));
-    if (u >= 0x477ff000u) /* from 65520 on */
-        return (uint16_t)(sign | 0x7c00u);
-    if (u < 0x38800000u) { /* below 2^-14: one addition rounds at 2^-24 */
-        uint32_t t = glm_f32_bits(glm_bits_f32(u) + 0.5f);
-        return (uint16_t)(sign | (t - 0x3f000000u));
-    }
-    u += 0xfffu + ((u >> 13) & 1u);
-    return (uint16_t)(sign | ((u - 0x38000000u) >> 13));
-}
 GLM_INLINE glm_f32x16 glm_load_f16(const uint16_t *p)
 {
     glm_f32x16 r;
@@ -627,32 +579,8 @@ GLM_FP16_CODE GLM_INLINE glm_u16x32 glm_fma_f16x32(glm_u16x32 a, glm_u16x32 b, g
 }
 #endif
 
-/* ---- e4m3, the finite variant: largest 448, 0x7f and 0xff NaN ---- */
+/* ---- e4m3 ---- */
 
-GLM_INLINE float glm_e4m3_f32(uint8_t c)
-{
-    uint32_t sign = (uint32_t)(c & 0x80u) << 24, m = c & 0x7fu;
-    if (m == 0x7f)
-        return glm_bits_f32(sign | 0x7fc00000u);
-    /* the code as bits of a float that is 2^120 too small, subnormals included */
-    return glm_bits_f32(sign | glm_f32_bits(glm_bits_f32(m << 20) * 0x1p120f));
-}
-/* Nearest, ties to even; beyond 448 saturates. */
-GLM_INLINE uint8_t glm_f32_e4m3(float a)
-{
-    uint32_t u = glm_f32_bits(a), sign = (u >> 24) & 0x80u;
-    u &= 0x7fffffffu;
-    if (u > 0x7f800000u)
-        return (uint8_t)(sign | 0x7fu);
-    if (u >= 0x43e00000u) /* 448 */
-        return (uint8_t)(sign | 0x7eu);
-    if (u < 0x3c800000u) { /* below 2^-6: one addition rounds at 2^-9 */
-        uint32_t t = glm_f32_bits(glm_bits_f32(u) + 16384.0f);
-        return (uint8_t)(sign | (t - 0x46800000u));
-    }
-    u += 0x7ffffu + ((u >> 20) & 1u);
-    return (uint8_t)(sign | ((u - 0x3c000000u) >> 20));
-}
 /* 16 codes, one a lane. */
 GLM_INLINE glm_u32x16 glm_load_u8(const uint8_t *p)
 {
@@ -715,50 +643,16 @@ GLM_INLINE glm_f32x16 glm_nibble(glm_u32x16 u, int n)
 /* ---- Activations as stored ---- */
 
 #if defined(GLM_ACT_BF16)
-typedef uint16_t act_t;
-#define glm_act_f32(a)      glm_bf16_f32(a)
-#define glm_f32_act(a)      glm_f32_bf16(a)
 #define glm_load_act(p)     glm_load_bf16(p)
 #define glm_store_act(p, a) glm_store_bf16((p), (a))
-/* A value rounded as activations are stored, still a float. */
-#define glm_round_act(a)   glm_round_bf16(a)
-#define glm_round_act16(a) glm_round_bf16x16(a)
+#define glm_round_act16(a)  glm_round_bf16x16(a)
 #else
-typedef float act_t;
-#define glm_act_f32(a)      (a)
-#define glm_f32_act(a)      (a)
 #define glm_load_act(p)     glm_load(p)
 #define glm_store_act(p, a) glm_store((p), (a))
-#define glm_round_act(a)    (a)
 #define glm_round_act16(a)  (a)
 #endif
 
-/* ---- exp, log: within 1.5 units in the last place, gradual underflow ---- */
-
-#define GLM_LOG2E  1.44269504f
-#define GLM_LN2_HI 0.693145752f /* 16 bits: n * hi is exact */
-#define GLM_LN2_LO 1.42860677e-6f
-#define GLM_MAGIC  12582912.0f /* 1.5 * 2^23: adding it rounds to an integer */
-
-GLM_INLINE float glm_exp(float x)
-{
-    x = glm_min1(x, 89.0f);
-    x = glm_max1(x, -105.0f);
-    float t = glm_fma1(x, GLM_LOG2E, GLM_MAGIC);
-    float n = t - GLM_MAGIC;
-    float r = glm_fma1(n, -GLM_LN2_LO, glm_fma1(n, -GLM_LN2_HI, x));
-    float q = 1.0f / 5040;
-    q = glm_fma1(q, r, 1.0f / 720);
-    q = glm_fma1(q, r, 1.0f / 120);
-    q = glm_fma1(q, r, 1.0f / 24);
-    q = glm_fma1(q, r, 1.0f / 6);
-    q = glm_fma1(q, r, 0.5f);
-    float p = glm_fma1(q, r * r, r) + 1.0f;
-    int32_t e = (int32_t)(glm_f32_bits(t) - glm_f32_bits(GLM_MAGIC)), half = e >> 1;
-    float a = glm_bits_f32((uint32_t)(half + 127) << 23);
-    float b = glm_bits_f32((uint32_t)(e - half + 127) << 23);
-    return p * a * b;
-}
+/* ---- exp and what is made of it, the bits of scalar.h in every lane ---- */
 
 GLM_INLINE glm_f32x16 glm_exp16(glm_f32x16 x)
 {
@@ -782,68 +676,15 @@ GLM_INLINE glm_f32x16 glm_exp16(glm_f32x16 x)
     return glm_mul(glm_mul(p, glm_from_bits(a)), glm_from_bits(b));
 }
 
-/* Natural logarithm; 0 gives -inf, a negative number NaN. */
-GLM_INLINE float glm_log(float x)
-{
-    if (!(x > 0))
-        return x == 0 ? -__builtin_inff() : __builtin_nanf("");
-    if (x > GLM_FINITE_MAX)
-        return x;
-    int32_t e = 0;
-    if (x < 0x1p-126f) {
-        x *= 0x1p25f;
-        e = -25;
-    }
-    uint32_t u = glm_f32_bits(x);
-    int32_t shift = (int32_t)(u - 0x3f3504f3u) >> 23; /* mantissa into [sqrt(1/2), sqrt 2) */
-    e += shift;
-    float f = glm_bits_f32(u - ((uint32_t)shift << 23)) - 1.0f;
-    float s = f / (2.0f + f), z = s * s;
-    float r = 2.0f / 11;
-    r = glm_fma1(r, z, 2.0f / 9);
-    r = glm_fma1(r, z, 2.0f / 7);
-    r = glm_fma1(r, z, 2.0f / 5);
-    r = glm_fma1(r, z, 2.0f / 3);
-    r = r * z;
-    float h = 0.5f * f * f, n = (float)e;
-    float low = glm_fma1(n, GLM_LN2_LO, s * (h + r));
-    return glm_fma1(n, GLM_LN2_HI, f - (h - low));
-}
-
-/* log(1 + x), x > -1. */
-GLM_INLINE float glm_log1p(float x)
-{
-    float u = 1.0f + x, d = u - 1.0f;
-    if (d == 0)
-        return x;
-    if (u > 0x1p30f)
-        return glm_log(u);
-    return glm_log(u) * (x / d);
-}
-
-GLM_INLINE float glm_sigmoid(float x)
-{
-    return 1.0f / (1.0f + glm_exp(-x));
-}
 GLM_INLINE glm_f32x16 glm_sigmoid16(glm_f32x16 x)
 {
     glm_f32x16 one = glm_splat(1.0f);
     return glm_div(one, glm_add(one, glm_exp16(glm_sub(glm_zero(), x))));
 }
-GLM_INLINE float glm_silu(float x)
-{
-    return x / (1.0f + glm_exp(-x));
-}
 GLM_INLINE glm_f32x16 glm_silu16(glm_f32x16 x)
 {
     return glm_div(x, glm_add(glm_splat(1.0f), glm_exp16(glm_sub(glm_zero(), x))));
 }
-/* log(1 + exp(x)), also for large x. */
-GLM_INLINE float glm_softplus(float x)
-{
-    return glm_max1(x, 0.0f) + glm_log1p(glm_exp(x > 0 ? -x : x));
-}
-
 /* ---- Sums over memory: 16 lanes over k, then glm_sum16 ---- */
 
 /* a · b, n elements; a tail joins the first lanes last. */
@@ -932,20 +773,13 @@ GLM_INLINE void glm_hadamard128(glm_f32x16 block[8])
     }
 }
 
-/* ---- SwiGLU with the gate clamped above only (docs/model.md 5) ---- */
+/* ---- SwiGLU, as scalar.h has it ---- */
 
-/* silu(min(gate, limit)) * clip(up): still to be stored as an activation, which rounds it. */
 GLM_INLINE glm_f32x16 glm_swiglu16(glm_f32x16 gate, glm_f32x16 up, float limit)
 {
     gate = glm_min(glm_round_act16(gate), glm_splat(limit));
     up = glm_max(glm_min(glm_round_act16(up), glm_splat(limit)), glm_splat(-limit));
     return glm_mul(glm_round_act16(glm_silu16(gate)), up);
-}
-GLM_INLINE float glm_swiglu(float gate, float up, float limit)
-{
-    gate = glm_min1(glm_round_act(gate), limit);
-    up = glm_max1(glm_min1(glm_round_act(up), limit), -limit);
-    return glm_round_act(glm_silu(gate)) * up;
 }
 
 /* ---- Threads ---- */

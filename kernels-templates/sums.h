@@ -142,11 +142,6 @@ GLM_INLINE float glm_square_sum(const act_t *x, int n)
     return glm_sum16(glm_add(glm_add(s[0], s[1]), glm_add(s[2], s[3])));
 }
 
-GLM_INLINE float glm_inverse_root(float x)
-{
-    return 1.0f / glm_sqrt1(x);
-}
-
 /* y = w · (x · (mean x² + eps)^(-1/2)), the product in brackets stored as an activation before it
  * meets w (docs/model.md 2). y may be x. n a multiple of 16. */
 GLM_INLINE void glm_rms_norm(act_t *y, const act_t *x, const uint16_t *w, int n, float eps)

@@ -15,6 +15,13 @@ _glmctl() {
         fi
         command="$command ${COMP_WORDS[2]}"
     fi
+    if [ "$command" = kernels ]; then
+        if [ "$COMP_CWORD" -eq 2 ]; then
+            mapfile -t COMPREPLY < <(compgen -W 'build --help' -- "$current")
+            return
+        fi
+        command="$command ${COMP_WORDS[2]}"
+    fi
     case $command in
     help)
         arguments='plan apply status logs stop restart explain kernels bench version '
@@ -84,6 +91,16 @@ _glmctl() {
         -l | --lane) values=' ' ;;
         -r | --rank) values=' ' ;;
         -k | --kernel) values=' ' ;;
+        -o | --output) values='text json' ;;
+        --color) values='auto always never' ;;
+        esac
+        ;;
+    'kernels build')
+        options='-l --lane -t --target -T --template -o --output --color -h --help'
+        case $previous in
+        -l | --lane) values=' ' ;;
+        -t | --target) values=' ' ;;
+        -T | --template) values=' ' ;;
         -o | --output) values='text json' ;;
         --color) values='auto always never' ;;
         esac

@@ -3,7 +3,7 @@
  * goes wrong here is a broken test: it prints the reason and aborts. */
 #include "tests/support/kernel.h"
 
-#include "codegen/hostcc.h"
+#include "codegen/compiler.h"
 #include "codegen/kernels.h"
 #include "kernels-templates/prelude.h"
 
@@ -21,13 +21,13 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { MAX_KERNELS = 512, MAX_PARAMS = 48, GUARD_BYTES = 64, ALLOC_MAGIC = 0x5a17 };
+enum { MAX_KERNELS = 512, GUARD_BYTES = 64, ALLOC_MAGIC = 0x5a17 };
 
 struct test_kernel {
     uint64_t key;
     const struct glm_manifest *manifest;
     char text[1024]; /* of the parameters, cut into pieces */
-    struct glm_plan_param params[MAX_PARAMS];
+    struct glm_plan_param params[TEST_MAX_PARAMS];
     uint32_t n_params;
     void *handle;
     glm_host_kernel run;
@@ -103,7 +103,7 @@ static struct arena manifest_arena;
 static struct glm_manifest *manifests;
 static uint32_t n_manifests;
 
-static const struct glm_manifest *manifest(const char *name)
+const struct glm_manifest *test_manifest(const char *name)
 {
     struct glm_error err = {0};
     if (!manifests) {
@@ -117,32 +117,38 @@ static const struct glm_manifest *manifest(const char *name)
     return m;
 }
 
-/* "N=64 FORM=bf16 EPS=1e-5" as a plan's kernel. */
-static void parse_params(struct test_kernel *k)
+uint32_t test_params(const struct glm_manifest *m, char *text,
+                     struct glm_plan_param params[TEST_MAX_PARAMS])
 {
     char *save = NULL;
-    for (char *p = strtok_r(k->text, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
+    uint32_t n = 0;
+    for (char *p = strtok_r(text, " ", &save); p; p = strtok_r(NULL, " ", &save)) {
         char *value = strchr(p, '=');
-        if (!value || k->n_params == MAX_PARAMS)
+        if (!value || n == TEST_MAX_PARAMS)
             broken("parameter '%s' has no value, or there are too many", p);
         *value++ = '\0';
-        struct glm_plan_param *param = &k->params[k->n_params++];
-        *param = (struct glm_plan_param){.name = p, .text = value, .origin = "test"};
-        for (uint32_t i = 0; i < k->manifest->n_params; i++)
-            if (!strcmp(k->manifest->params[i].name, p) &&
-                !strcmp(k->manifest->params[i].type, "int")) {
-                param->value = strtoll(value, NULL, 10);
-                param->text = NULL;
+        params[n] = (struct glm_plan_param){.name = p, .text = value, .origin = "test"};
+        for (uint32_t i = 0; i < m->n_params; i++)
+            if (!strcmp(m->params[i].name, p) && !strcmp(m->params[i].type, "int")) {
+                params[n].value = strtoll(value, NULL, 10);
+                params[n].text = NULL;
             }
+        n++;
     }
+    return n;
 }
 
-/* Every header of the folder: a body may include any of them. */
-static uint64_t hash_headers(uint64_t seed)
+static void parse_params(struct test_kernel *k)
+{
+    k->n_params = test_params(k->manifest, k->text, k->params);
+}
+
+/* Every file that matches the pattern: a body may include any of them. */
+static uint64_t hash_files(const char *pattern, uint64_t seed)
 {
     glob_t found;
-    if (glob("kernels-templates/*.h", 0, NULL, &found) != 0)
-        broken("there are no kernels-templates/*.h here");
+    if (glob(pattern, 0, NULL, &found) != 0)
+        broken("there are no files '%s' here", pattern);
     for (size_t i = 0; i < found.gl_pathc; i++) {
         struct buf b = {0};
         struct glm_error err = {0};
@@ -167,35 +173,60 @@ static const char *join_flags(char *text, size_t size)
     return text;
 }
 
-static void compile(const struct test_build *build, const char *text, const char *so)
+static void compile(const struct test_object *o, const char *text, const char *so)
 {
-    char c[512], temporary[512], command[2048], flags[512];
-    snprintf(c, sizeof c, "%s.%d.c", so, (int)getpid());
+    char source[512], temporary[512], command[2048];
+    snprintf(source, sizeof source, "%s.%d%s", so, (int)getpid(), o->suffix);
     snprintf(temporary, sizeof temporary, "%s.%d.tmp", so, (int)getpid());
-    FILE *f = fopen(c, "w");
+    FILE *f = fopen(source, "w");
     if (!f || fputs(text, f) < 0 || fclose(f) != 0)
-        broken("cannot write '%s': %s", c, strerror(errno));
-    snprintf(command, sizeof command,
-             "%s %s -march=%s -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror "
-             "-Ikernels-templates %s %s -o %s",
-             build->cc ? build->cc : default_cc(), join_flags(flags, sizeof flags),
-             build->target ? build->target : test_host_target(), more_flags(), c, temporary);
+        broken("cannot write '%s': %s", source, strerror(errno));
+    snprintf(command, sizeof command, "%s %s -o %s", o->command, source, temporary);
     if (system(command) != 0)
-        broken("cannot compile '%s' with: %s", c, command);
+        broken("cannot compile '%s' with: %s", source, command);
     if (rename(temporary, so) != 0)
         broken("cannot rename '%s': %s", temporary, strerror(errno));
-    unlink(c);
+    unlink(source);
+}
+
+uint64_t test_object_key(const struct test_object *o, const char *text)
+{
+    uint64_t key = XXH3_64bits(text, strlen(text));
+    key = XXH3_64bits_withSeed(o->command, strlen(o->command), key);
+    for (int i = 0; i < 4 && o->patterns[i] != NULL; i++)
+        key = hash_files(o->patterns[i], key);
+    return key;
+}
+
+void *test_object_open(const struct test_object *o, const char *text)
+{
+    const char *folder = "build/test-kernels";
+    mkdir("build", 0777);
+    mkdir(folder, 0777);
+    char so[256], path[300];
+    snprintf(so, sizeof so, "%s/%s-%016llx.so", folder, o->name,
+             (unsigned long long)test_object_key(o, text));
+    if (access(so, R_OK) != 0)
+        compile(o, text, so);
+    snprintf(path, sizeof path, "./%s", so);
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!handle)
+        broken("cannot load '%s': %s", so, dlerror());
+    return handle;
 }
 
 /* The kernel of this source text, compiled unless the folder has it. Takes the text. */
 static struct test_kernel *load(const struct test_build *build, const char *name, struct buf *t,
                                 bool *fresh)
 {
-    char flags[512];
-    buf_printf(t, "\n/* %s %s -march=%s %s */\n", build->cc ? build->cc : default_cc(),
-               join_flags(flags, sizeof flags), build->target ? build->target : test_host_target(),
-               more_flags());
-    uint64_t key = hash_headers(XXH3_64bits(t->data, t->len));
+    char flags[512], command[1024];
+    snprintf(command, sizeof command,
+             "%s %s -march=%s -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror "
+             "-Ikernels-templates %s",
+             build->cc ? build->cc : default_cc(), join_flags(flags, sizeof flags),
+             build->target ? build->target : test_host_target(), more_flags());
+    const struct test_object object = {name, ".c", command, {"kernels-templates/*.h"}};
+    uint64_t key = test_object_key(&object, buf_text(t));
     *fresh = false;
     for (size_t i = 0; i < n_kernels; i++)
         if (kernels[i].key == key) {
@@ -204,20 +235,10 @@ static struct test_kernel *load(const struct test_build *build, const char *name
         }
     if (n_kernels == MAX_KERNELS)
         broken("more than %d kernels", MAX_KERNELS);
-    const char *folder = "build/test-kernels";
-    mkdir("build", 0777);
-    mkdir(folder, 0777);
-    char so[256], path[300];
-    snprintf(so, sizeof so, "%s/%s-%016llx.so", folder, name, (unsigned long long)key);
-    if (access(so, R_OK) != 0)
-        compile(build, t->data, so);
-    buf_release(t);
     struct test_kernel *k = &kernels[n_kernels++];
     k->key = key;
-    snprintf(path, sizeof path, "./%s", so);
-    k->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!k->handle)
-        broken("cannot load '%s': %s", so, dlerror());
+    k->handle = test_object_open(&object, buf_text(t));
+    buf_release(t);
     const uint32_t *abi = dlsym(k->handle, GLM_HOST_ABI_SYMBOL);
     void *symbol = dlsym(k->handle, GLM_HOST_KERNEL_SYMBOL);
     if (!abi || *abi != GLM_HOST_ABI_VERSION || !symbol)
@@ -230,13 +251,13 @@ static struct test_kernel *load(const struct test_build *build, const char *name
 struct test_kernel *test_kernel_with(const struct test_build *build, const char *name,
                                      const char *params, const char *act)
 {
-    struct test_kernel draft = {.manifest = manifest(name)};
+    struct test_kernel draft = {.manifest = test_manifest(name)};
     snprintf(draft.text, sizeof draft.text, "%s", params);
     parse_params(&draft);
     struct glm_plan_kernel plan = {name, name, draft.params, draft.n_params};
     struct buf t = {0};
     struct glm_error err = {0};
-    if (glm_kernel_emit(draft.manifest, &plan, act, &t, &err) != GLM_OK)
+    if (glm_kernel_emit(draft.manifest, &plan, GLM_LANGUAGE_C, act, &t, &err) != GLM_OK)
         broken("%s", err.message);
     bool fresh;
     struct test_kernel *k = load(build, name, &t, &fresh);

@@ -4,6 +4,7 @@
 #ifndef GLM_TESTS_KERNEL_H
 #define GLM_TESTS_KERNEL_H
 
+#include "codegen/manifest.h"
 #include "kernels-templates/host_abi.h"
 
 #include <stdbool.h>
@@ -31,6 +32,23 @@ struct test_kernel *test_kernel_file(const struct test_build *build, const char 
 /* Can this machine compile with and run that build? */
 bool test_build_usable(const struct test_build *build);
 const char *test_host_target(void);
+
+enum { TEST_MAX_PARAMS = 48 };
+const struct glm_manifest *test_manifest(const char *name);
+/* "N=64 FORM=bf16 EPS=1e-5", which is cut into pieces, as a plan kernel's parameters; their number.
+ */
+uint32_t test_params(const struct glm_manifest *m, char *text,
+                     struct glm_plan_param params[TEST_MAX_PARAMS]);
+
+/* An object made of a generated source and kept by the digest of all that goes into it. */
+struct test_object {
+    const char *name, *suffix; /* of the source: ".c" */
+    const char *command;       /* the compiler and its flags; source and result come after it */
+    const char *patterns[4];   /* files that the source may include */
+};
+uint64_t test_object_key(const struct test_object *o, const char *text);
+/* Compiled unless it is there, then loaded; never closed. */
+void *test_object_open(const struct test_object *o, const char *text);
 
 /* Runs it on n_threads threads. Scratch is what the manifest asks for at the round's rows, filled
  * with NaN and guarded. A call that takes longer than a minute in the barrier fails. */

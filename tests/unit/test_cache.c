@@ -313,12 +313,18 @@ static void a_missing_compiler_is_named(void **state)
     assert_non_null(strstr(f->err.hint, "GLM_HOST_CC"));
 }
 
-static void a_target_of_another_back_end_is_refused(void **state)
+static void a_target_that_no_back_end_takes_is_refused_with_those_there_are(void **state)
 {
+    static const char *const others[] = {"sparc", "sm_86",   "sm_121ab",
+                                         "sm_",   "sm_0121", "x86-64-v5"};
     struct fixture *f = *state;
-    f->toy.plan.target = "sm_121a";
-    assert_int_equal(build(f), GLM_EKERNEL);
-    assert_non_null(strstr(f->err.message, "sm_121a"));
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        f->toy.plan.target = others[i];
+        assert_int_equal(build(f), GLM_EKERNEL);
+        assert_non_null(strstr(f->err.message, others[i]));
+        assert_non_null(strstr(f->err.message, "x86-64-v3"));
+        assert_non_null(strstr(f->err.message, "sm_121a"));
+    }
 }
 
 static void processes_that_race_all_get_the_kernels(void **state)
@@ -373,7 +379,7 @@ int main(void)
         CASE(origins_do_not_make_another_object),
         CASE(flags_and_compiler_decide_the_digest),
         CASE(a_missing_compiler_is_named),
-        CASE(a_target_of_another_back_end_is_refused),
+        CASE(a_target_that_no_back_end_takes_is_refused_with_those_there_are),
         CASE(processes_that_race_all_get_the_kernels),
         CASE(verify_wants_the_entry_of_the_digest),
     };

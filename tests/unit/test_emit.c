@@ -38,7 +38,8 @@ static void writes_one_constant_a_line_with_its_origin(void **state)
 {
     (void)state;
     struct buf out = {0};
-    assert_int_equal(glm_kernel_emit(scale, &toy.plan.kernels[0], "f32", &out, NULL), GLM_OK);
+    assert_int_equal(
+        glm_kernel_emit(scale, &toy.plan.kernels[0], GLM_LANGUAGE_C, "f32", &out, NULL), GLM_OK);
     assert_non_null(strstr(out.data, "\n#define GLM_N 64 /* model.d_hidden */\n"));
     assert_non_null(strstr(out.data, "\n#define GLM_FACTOR 3.0f /* model.norm_eps */\n"));
     assert_non_null(strstr(out.data, "\n#define GLM_FORM_plain 1\n"));
@@ -55,8 +56,10 @@ static void equal_kernels_give_equal_bytes_whatever_their_name_and_order(void **
 {
     (void)state;
     struct buf first = {0}, again = {0};
-    assert_int_equal(glm_kernel_emit(scale, &toy.plan.kernels[0], "bf16", &first, NULL), GLM_OK);
-    assert_int_equal(glm_kernel_emit(scale, &toy.plan.kernels[2], "bf16", &again, NULL), GLM_OK);
+    assert_int_equal(
+        glm_kernel_emit(scale, &toy.plan.kernels[0], GLM_LANGUAGE_C, "bf16", &first, NULL), GLM_OK);
+    assert_int_equal(
+        glm_kernel_emit(scale, &toy.plan.kernels[2], GLM_LANGUAGE_C, "bf16", &again, NULL), GLM_OK);
     assert_string_equal(first.data, again.data);
     assert_null(strstr(first.data, toy.plan.kernels[0].name));
     assert_null(strstr(first.data, toy.templates));
@@ -74,7 +77,7 @@ static void an_origin_cannot_leave_its_comment(void **state)
         {.name = "FORM", .text = "plain", .origin = ""}};
     const struct glm_plan_kernel k = {"k", "scale", params, 3};
     struct buf out = {0};
-    assert_int_equal(glm_kernel_emit(scale, &k, "f32", &out, NULL), GLM_OK);
+    assert_int_equal(glm_kernel_emit(scale, &k, GLM_LANGUAGE_C, "f32", &out, NULL), GLM_OK);
     assert_non_null(strstr(out.data, "#define GLM_N 64 /* a *_ int x; ___#error */\n"));
     assert_non_null(strstr(out.data, "#define GLM_FACTOR (-1e-3f)\n"));
     buf_release(&out);
@@ -89,12 +92,12 @@ static void a_kernel_outside_its_manifest_is_not_emitted(void **state)
     const struct glm_plan_kernel k = {"k", "scale", params, 3};
     struct glm_error err = {0};
     struct buf out = {0};
-    assert_int_equal(glm_kernel_emit(scale, &k, "f32", &out, &err), GLM_EPLAN);
+    assert_int_equal(glm_kernel_emit(scale, &k, GLM_LANGUAGE_C, "f32", &out, &err), GLM_EPLAN);
     assert_int_equal(out.len, 0);
     assert_non_null(strstr(err.message, "'N' of manifest 'scale' is 5000, allowed: 1..4096"));
     params[0].value = 64;
     err = (struct glm_error){0};
-    assert_int_equal(glm_kernel_emit(scale, &k, "f16", &out, &err), GLM_EPLAN);
+    assert_int_equal(glm_kernel_emit(scale, &k, GLM_LANGUAGE_C, "f16", &out, &err), GLM_EPLAN);
     buf_release(&out);
 }
 

@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +55,95 @@ static void reads_every_field(void **state)
     assert_string_equal(m.reduction, "16 lanes");
     assert_true(m.tolerance == 1e-5);
     assert_int_equal(m.spill_limit_bytes, 0);
+}
+
+/* The toy with a launch. */
+static const char *launch_text(const char *launch)
+{
+    static char out[2048];
+    size_t n = strlen(text) - 2; /* without "}\n" */
+    snprintf(out, sizeof out, "%.*s,\n \"launch\":%s}\n", (int)n, text, launch);
+    return out;
+}
+
+static enum glm_status shape_of(struct arena *arena, const char *launch, double rows,
+                                struct glm_launch_shape *shape, struct glm_error *err)
+{
+    static struct glm_plan_param params[] = {{.name = "N", .value = 64, .origin = ""},
+                                             {.name = "EPS", .text = "0.5", .origin = ""},
+                                             {.name = "FORM", .text = "q4", .origin = ""}};
+    const struct glm_plan_kernel k = {"k", "toy", params, 3};
+    const struct glm_cost_context bucket = {.R = rows, .O = 2, .S = 1};
+    struct glm_manifest m;
+    *err = (struct glm_error){0};
+    launch = launch_text(launch);
+    enum glm_status status = glm_manifest_parse("toy", launch, strlen(launch), arena, &m, err);
+    return status == GLM_OK ? glm_manifest_shape(&m, &k, &bucket, shape, err) : status;
+}
+
+static void a_launch_is_sized_by_the_bucket(void **state)
+{
+    struct glm_launch_shape shape;
+    struct glm_error err;
+    assert_int_equal(shape_of(*state,
+                              "{\"block\":\"2*N\",\"grid\":[\"ceil(N/48)\",\"R\",\"O\"],"
+                              "\"min_blocks\":3,\"shared\":\"N*is(FORM,q4)\",\"scratch\":\"R*N*4\","
+                              "\"tickets\":\"R\"}",
+                              8, &shape, &err),
+                     GLM_OK);
+    assert_int_equal(shape.block, 128);
+    assert_int_equal(shape.grid[0], 2);
+    assert_int_equal(shape.grid[1], 8);
+    assert_int_equal(shape.grid[2], 2);
+    assert_int_equal(shape.min_blocks, 3);
+    assert_int_equal(shape.shared_bytes, 64);
+    assert_int_equal(shape.scratch_bytes, 2048);
+    assert_int_equal(shape.n_tickets, 8);
+    assert_int_equal(
+        shape_of(*state, "{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"]}", 8, &shape, &err),
+        GLM_OK);
+    assert_int_equal(shape.min_blocks, 1);
+    assert_int_equal(shape.shared_bytes + shape.scratch_bytes + shape.n_tickets, 0);
+}
+
+static void a_launch_that_no_gpu_takes_is_refused(void **state)
+{
+    static const char *const rows[][2] = {
+        {"{\"block\":\"48\",\"grid\":[\"1\",\"1\",\"1\"]}", "no multiple of 32"},
+        {"{\"block\":\"2048\",\"grid\":[\"1\",\"1\",\"1\"]}", "'block' of manifest 'toy' is 2048"},
+        {"{\"block\":\"32*R\",\"grid\":[\"1\",\"1\",\"1\"]}", "depends on the rows"},
+        {"{\"block\":\"32\",\"shared\":\"R\",\"grid\":[\"1\",\"1\",\"1\"]}", "depends on the rows"},
+        {"{\"block\":\"32\",\"grid\":[\"R/3\",\"1\",\"1\"]}", "'grid[0]'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"R*16384\",\"1\"]}", "'grid[1]'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"0\"]}", "'grid[2]'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"shared\":\"101380\"}", "'shared'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\"]}", "has 2 expressions"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"M\"]}", "unknown name 'M'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"min_blocks\":0}", "min_blocks"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"tile\":\"1\"}", "tile"},
+        {"{\"grid\":[\"1\",\"1\",\"1\"]}", "block"},
+        {"\"32\"", "launch"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct glm_launch_shape shape;
+        struct glm_error err;
+        assert_int_equal(shape_of(*state, rows[i][0], 8, &shape, &err), GLM_EPLAN);
+        if (strstr(err.message, rows[i][1]) == NULL)
+            fail_msg("'%s' does not say '%s'", err.message, rows[i][1]);
+    }
+}
+
+static void a_manifest_without_a_launch_has_no_shape(void **state)
+{
+    struct glm_manifest m;
+    struct glm_launch_shape shape;
+    struct glm_error err = {0};
+    const struct glm_plan_kernel k = {"k", "toy", NULL, 0};
+    const struct glm_cost_context bucket = {.R = 1};
+    assert_int_equal(glm_manifest_parse("toy", text, strlen(text), *state, &m, &err), GLM_OK);
+    assert_null(m.launch);
+    assert_int_equal(glm_manifest_shape(&m, &k, &bucket, &shape, &err), GLM_EPLAN);
+    assert_non_null(strstr(err.message, "has no 'launch'"));
 }
 
 static void refuses(struct arena *arena, const char *was, const char *is, const char *message)
@@ -185,6 +275,11 @@ static void every_manifest_of_the_templates_is_valid(void **state)
         assert_ptr_equal(glm_manifest_find(all, n, all[i].name), &all[i]);
         if (i > 0)
             assert_true(strcmp(all[i - 1].name, all[i].name) < 0);
+        char file[96];
+        size_t len;
+        snprintf(file, sizeof file, "%s.cu", all[i].name);
+        if ((glm_template_source(file, &len) != NULL) != (all[i].launch != NULL))
+            fail_msg("%s: a CUDA body and 'launch' come together", all[i].name);
     }
     assert_null(glm_manifest_find(all, n, "no_such_template"));
 }
@@ -219,6 +314,9 @@ int main(void)
         CASE(allowed_values_pass),
         CASE(a_value_outside_names_what_is_allowed),
         CASE(missing_unknown_repeated_and_mistyped_parameters_are_named),
+        CASE(a_launch_is_sized_by_the_bucket),
+        CASE(a_launch_that_no_gpu_takes_is_refused),
+        CASE(a_manifest_without_a_launch_has_no_shape),
         CASE(every_manifest_of_the_templates_is_valid),
         CASE(an_embedded_text_is_whole_and_a_path_is_no_name),
     };

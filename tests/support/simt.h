@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* CUDA bodies on the CPU: emitted as for a GPU, compiled against tests/simt in place of the GPU's
+ * half of the prelude, run over the grid that the manifest gives for a bucket. */
+#ifndef GLM_TESTS_SUPPORT_SIMT_H
+#define GLM_TESTS_SUPPORT_SIMT_H
+
+#include "tests/support/kernel.h"
+
+struct test_device_kernel;
+
+/* As test_kernel, act bf16. With `was`, that text of the emitted source, which must occur exactly
+ * once, is replaced: a planted mistake. Never freed by the caller. */
+struct test_device_kernel *test_device_kernel(const char *name, const char *params);
+struct test_device_kernel *test_device_kernel_with(const char *name, const char *params,
+                                                   const char *was, const char *is);
+/* A body of the test's own, one block of 64 threads, the prelude already included. */
+struct test_device_kernel *test_device_body(const char *name, const char *body);
+/* Can this machine run them? Needs a C++ compiler, $GLM_TEST_CXX or c++; not under
+ * AddressSanitizer, which knows nothing of fibers. */
+bool test_device_usable(void);
+
+/* Runs the grid of a bucket of n_rows rows and n_outs wanted rows, which may be more than the round
+ * has; order: see tests/simt/launch.h. Scratch is NaN before and guarded, tickets are zero before
+ * and must be after. NULL, or what went wrong. */
+const char *test_device_run(const struct test_device_kernel *k, const struct glm_round *round,
+                            uint32_t n_rows, uint32_t n_outs, void *const *args, size_t n_args,
+                            uint64_t order);
+
+#endif
