@@ -35,8 +35,7 @@ static enum glm_status check_owner(const char *kernel, const char *path, bool fo
     return GLM_OK;
 }
 
-enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm_kernel_code *out,
-                                struct glm_error *err)
+enum glm_status glm_kernel_check_owner(const char *kernel, const char *path, struct glm_error *err)
 {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -46,8 +45,13 @@ enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm
                         path);
     snprintf(folder, sizeof folder, "%.*s/", (int)(slash - path), path);
     enum glm_status st = check_owner(kernel, folder, true, err);
-    if (st == GLM_OK)
-        st = check_owner(kernel, path, false, err);
+    return st == GLM_OK ? check_owner(kernel, path, false, err) : st;
+}
+
+enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm_kernel_code *out,
+                                struct glm_error *err)
+{
+    enum glm_status st = glm_kernel_check_owner(kernel, path, err);
     if (st != GLM_OK)
         return st;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -11,6 +11,10 @@ struct glm_kernel_code {
     glm_host_kernel run;
 };
 
+/* The file at path, which names a folder, and that folder are this user's (or root's) and writable
+ * by nobody else. GLM_EKERNEL naming kernel and path. */
+enum glm_status glm_kernel_check_owner(const char *kernel, const char *path, struct glm_error *err);
+
 /* path: a kernel.so with a folder in its name, owned by this user (or root) and writable by nobody
  * else, and so is its folder. Errors: GLM_EKERNEL naming kernel and path. */
 enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm_kernel_code *out,
