@@ -39,7 +39,7 @@ SUPPORT_C := $(wildcard tests/support/*.c)
 FUZZ_C    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_C   := $(wildcard bench/bench_*.c)
 MEASURE_C := $(filter-out $(BENCH_C),$(wildcard bench/*.c))
-TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.cuh kernels-templates/*.json kernels-templates/*.h))
+TEMPLATES := $(sort $(wildcard kernels-templates/gpu_verified.txt kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.cuh kernels-templates/*.json kernels-templates/*.h))
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIBRARIES := $(BUILD)/libcli.a $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a

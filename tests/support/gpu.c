@@ -4,8 +4,8 @@
 
 #include "codegen/compiler.h"
 #include "codegen/digest.h"
+#include "codegen/includes.h"
 #include "codegen/kernels.h"
-#include "codegen/templates.h"
 #include "runtime/cuda.h"
 #include "tests/support/kernel.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD_BYTES = 256, GUARD = 0x3c, MAX_FILES = 64, MAX_BUFFERS = GLM_CUDA_MAX_ARGS + 8 };
+enum { GUARD_BYTES = 256, GUARD = 0x3c, MAX_FILES = 33, MAX_BUFFERS = GLM_CUDA_MAX_ARGS + 8 };
 
 struct test_gpu_kernel {
     const char *name;
@@ -67,26 +67,6 @@ void test_gpu_print_facts(void)
 
 /* ---- Building ---- */
 
-/* The source and every header that there is; their number. */
-static uint32_t collect(const char *text, struct glm_cache_file files[MAX_FILES])
-{
-    static const char *const suffixes[] = {".cuh", ".h"};
-    struct glm_error err = {0};
-    uint32_t n = 1;
-    files[0] = (struct glm_cache_file){"kernel.cu", text, strlen(text)};
-    for (size_t i = 0; i < sizeof suffixes / sizeof suffixes[0]; i++) {
-        const char **names;
-        uint32_t n_names;
-        if (glm_template_names(suffixes[i], &arena, &names, &n_names, &err) != GLM_OK)
-            broken("the headers", &err);
-        for (uint32_t j = 0; j < n_names && n < MAX_FILES; j++, n++) {
-            files[n].name = names[j];
-            files[n].text = glm_template_source(names[j], &files[n].len);
-        }
-    }
-    return n;
-}
-
 static enum glm_status build(struct test_gpu_kernel *k, const char *entry,
                              const struct glm_cache_file *files, uint32_t n, struct glm_error *err)
 {
@@ -111,10 +91,13 @@ struct test_gpu_kernel *test_gpu_kernel(const char *name, const char *text)
     struct glm_cache_file files[MAX_FILES];
     struct glm_error err = {0};
     struct buf all = {0};
+    uint32_t n = 1;
     open_gpu();
     if (k == NULL)
         abort();
-    const uint32_t n = collect(text, files);
+    files[0] = (struct glm_cache_file){glm_backend_cuda.source, text, strlen(text)};
+    if (glm_includes_add(name, &arena, files, &n, MAX_FILES, &err) != GLM_OK)
+        broken(name, &err);
     buf_printf(&all, "glmctl test kernel 1\n%s\n%s\n", compiler.command, compiler.version);
     for (uint32_t i = 0; i < n; i++) {
         buf_printf(&all, "%s %zu\n", files[i].name, files[i].len);

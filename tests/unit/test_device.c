@@ -2,6 +2,7 @@
 /* Every CUDA body, executed on the CPU, against its host body with bf16 activations: the same
  * numbers, a row's bits wherever it stands, rows beyond the round untouched, and a mistake of one
  * planted in a copy is noticed. */
+#include "codegen/verified.h"
 #include "runtime/forms.h"
 #include "tests/support/gpu.h"
 #include "tests/support/simt.h"
@@ -452,7 +453,21 @@ static void a_planted_mistake_is_noticed(void **state)
     }
 }
 
-/* For tests/gpu: the GPU that $GLM_TEST_GPU names; the cases; their oracles built and no more. */
+/* A case's template with its body's digest, as the register of what GPUs passed has it. */
+static void print_body(const struct kernel_case *c)
+{
+    struct arena arena;
+    struct glm_error err = {0};
+    char digest[65] = "";
+    arena_init(&arena, 1 << 20);
+    if (glm_body_digest(test_manifest(c->name), &arena, digest, &err) != GLM_OK)
+        fprintf(stderr, "%s\n", err.message);
+    printf("%s %s\n", c->name, digest);
+    arena_release(&arena);
+}
+
+/* For tests/gpu: the GPU that $GLM_TEST_GPU names; the cases; what of them goes into the register;
+ * their oracles built and no more. */
 static int answer(const char *what)
 {
     if (strcmp(what, "--facts") == 0)
@@ -460,6 +475,8 @@ static int answer(const char *what)
     for (size_t c = 0; c < N_CASES; c++)
         if (strcmp(what, "--list") == 0)
             printf("%zu %s %s\n", c, cases[c].name, cases[c].params);
+        else if (strcmp(what, "--bodies") == 0)
+            print_body(&cases[c]);
         else if (strcmp(what, "--oracles") == 0)
             test_kernel(cases[c].name, cases[c].params, "bf16");
     return 0;
