@@ -246,6 +246,28 @@ enum glm_status glm_cuda_event_seconds(struct glm_cuda *c, glm_cuda_event from, 
 
 /* ---- Kernels ---- */
 
+/* Asking for the attribute has the driver load the code now, which it would else put off to the
+ * first launch: that may be under capture. */
+static enum glm_status prepare(struct glm_cuda *c, const char *kernel, struct glm_cuda_kernel *k,
+                               struct glm_error *err)
+{
+    int fixed = 0;
+    int result = c->driver->module_function(&k->function, k->module, GLM_CUDA_KERNEL_SYMBOL);
+    if (result == CUDA_OK)
+        result = c->driver->function_get(&fixed, CUDA_FUNCTION_STATIC_SHARED, k->function);
+    if (result == CUDA_OK &&
+        (uint64_t)fixed + k->dynamic_shared_bytes > c->facts.block_shared_bytes)
+        return glm_fail(err, GLM_EKERNEL,
+                        "cannot load kernel '%s': a block wants %d static and %u dynamic bytes of "
+                        "shared memory, %s has %u",
+                        kernel, fixed, k->dynamic_shared_bytes, c->facts.name,
+                        c->facts.block_shared_bytes);
+    if (result == CUDA_OK && k->dynamic_shared_bytes > 0)
+        result = c->driver->function_set(k->function, CUDA_FUNCTION_DYNAMIC_SHARED,
+                                         (int)k->dynamic_shared_bytes);
+    return check(c, result, "find the entry of kernel", kernel, err);
+}
+
 static enum glm_status load_module(struct glm_cuda *c, const char *kernel, const char *cubin,
                                    uint32_t dynamic_shared_bytes, struct glm_cuda_kernel *out,
                                    struct glm_error *err)
@@ -255,11 +277,7 @@ static enum glm_status load_module(struct glm_cuda *c, const char *kernel, const
         check(c, c->driver->module_load(&k.module, cubin), "load kernel", kernel, err);
     if (status != GLM_OK)
         return status;
-    int result = c->driver->module_function(&k.function, k.module, GLM_CUDA_KERNEL_SYMBOL);
-    if (result == CUDA_OK && dynamic_shared_bytes > 0)
-        result = c->driver->function_set(k.function, CUDA_FUNCTION_DYNAMIC_SHARED,
-                                         (int)dynamic_shared_bytes);
-    status = check(c, result, "find the entry of kernel", kernel, err);
+    status = prepare(c, kernel, &k, err);
     if (status == GLM_OK)
         *out = k;
     else
@@ -272,11 +290,6 @@ enum glm_status glm_cuda_kernel_load(struct glm_cuda *c, const char *kernel, con
                                      struct glm_cuda_kernel *out, struct glm_error *err)
 {
     struct buf cubin = {0};
-    if (dynamic_shared_bytes > c->facts.block_shared_bytes)
-        return glm_fail(err, GLM_EKERNEL,
-                        "cannot load kernel '%s': a block wants %u bytes of shared memory, %s has "
-                        "%u",
-                        kernel, dynamic_shared_bytes, c->facts.name, c->facts.block_shared_bytes);
     enum glm_status status = glm_kernel_check_owner(kernel, path, err);
     if (status == GLM_OK)
         status = glm_kernel_verify(path, digest, err);

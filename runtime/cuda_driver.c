@@ -51,6 +51,7 @@ static const char *find_all(void *handle, struct glm_cuda_driver *d)
         {"cuModuleLoadData", &d->module_load},
         {"cuModuleUnload", &d->module_unload},
         {"cuModuleGetFunction", &d->module_function},
+        {"cuFuncGetAttribute", &d->function_get},
         {"cuFuncSetAttribute", &d->function_set},
         {"cuLaunchKernel", &d->launch},
         {"cuStreamBeginCapture_v2", &d->capture_begin},

@@ -21,6 +21,7 @@ enum {
     CUDA_DEVICE_MAJOR = 75,
     CUDA_DEVICE_MINOR = 76,
     CUDA_DEVICE_BLOCK_SHARED = 97,
+    CUDA_FUNCTION_STATIC_SHARED = 1,
     CUDA_FUNCTION_DYNAMIC_SHARED = 8,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_CAPTURE_OF_THREAD = 1,
@@ -57,6 +58,7 @@ struct glm_cuda_driver {
     int (*module_load)(void **, const void *);
     int (*module_unload)(void *);
     int (*module_function)(void **, void *, const char *);
+    int (*function_get)(int *, int, void *);
     int (*function_set)(void *, int, int);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                   void *, void **, void **);

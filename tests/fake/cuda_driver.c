@@ -194,6 +194,11 @@ CALL(cuModuleGetFunction, void **function, void *module, const char *name)
     *function = module;
     return strcmp(name, GLM_CUDA_KERNEL_SYMBOL) == 0 ? fails("cuModuleGetFunction") : INVALID;
 }
+CALL(cuFuncGetAttribute, int *value, int attribute, void *function)
+{
+    *value = 1024;
+    return function != NULL && attribute == 1 ? OK : INVALID;
+}
 CALL(cuFuncSetAttribute, void *function, int attribute, int value)
 {
     return function != NULL && attribute == 8 && value > 0 ? OK : INVALID;

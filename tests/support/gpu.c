@@ -311,6 +311,8 @@ const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launc
         free(r->buffers[i].got[1]);
     }
     glm_cuda_kernel_unload(gpu, &kernel);
+    if (why != NULL)
+        fprintf(stderr, "%s: %s\n", k->name, why);
     free(r);
     return why;
 }

@@ -186,7 +186,10 @@ static void a_cubin_is_loaded_only_when_it_is_ours_and_unchanged(void **state)
     if (glm_cuda_kernel_load(f.gpu, "k", e.path, e.digest, 0, &k, &f.err) != GLM_OK)
         fail_msg("%s", f.err.message);
     glm_cuda_kernel_unload(f.gpu, &k);
+    refused(glm_cuda_kernel_load(f.gpu, "k", e.path, e.digest, 101000, &k, &f.err), &f.err,
+            "wants 1024 static and 101000 dynamic bytes of shared memory, Fake 0 has 101376", "");
 
+    f.err = (struct glm_error){0};
     chmod(e.path, 0620);
     refused(glm_cuda_kernel_load(f.gpu, "k", e.path, e.digest, 0, &k, &f.err), &f.err,
             "is writable by others", "");
