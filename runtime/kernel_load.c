@@ -83,40 +83,64 @@ static enum glm_status open_ours(const char *kernel, int at, const char *name, c
     return status;
 }
 
-/* The loader takes a name, not a descriptor, and answers a name that it knows with the object that
- * it has: the folder's name tells objects apart, a descriptor's number would be used again. */
-static enum glm_status open_object(const char *kernel, const char *path, void **handle,
-                                   struct glm_error *err)
+/* Folder and object are looked up from the holder's descriptor; name: the object from there. */
+struct opened {
+    int holder, folder, object;
+    char name[2 * NAME_MAX + 64];
+};
+
+static void close_all(const struct opened *o)
+{
+    const int fds[] = {o->holder, o->folder, o->object};
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* close_all after it, whatever it answers. */
+static enum glm_status open_all(const char *kernel, const char *path, struct opened *o,
+                                struct glm_error *err)
 {
     struct place p;
-    char shown[PATH_MAX + 8], name[2 * NAME_MAX + 64];
-    int holder = -1, folder = -1, object = -1;
+    char shown[PATH_MAX + 8];
+    *o = (struct opened){-1, -1, -1, ""};
     if (!cut(path, &p))
         return glm_fail(err, GLM_EKERNEL,
                         "cannot load kernel '%s' from '%s': the path names no folder", kernel,
                         path);
     snprintf(shown, sizeof shown, "%.*s", (int)(strrchr(path, '/') - path), path);
-    enum glm_status st = open_ours(kernel, AT_FDCWD, p.holder, p.holder, HOLDER, &holder, err);
+    enum glm_status st = open_ours(kernel, AT_FDCWD, p.holder, p.holder, HOLDER, &o->holder, err);
     if (st == GLM_OK)
-        st = open_ours(kernel, holder, p.folder, shown, FOLDER, &folder, err);
+        st = open_ours(kernel, o->holder, p.folder, shown, FOLDER, &o->folder, err);
     if (st == GLM_OK)
-        st = open_ours(kernel, folder, p.object, path, OBJECT, &object, err);
-    snprintf(name, sizeof name, "/proc/self/fd/%d/%s/%s", holder, p.folder, p.object);
-    if (st == GLM_OK && !(*handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)))
-        st = glm_fail(err, GLM_EKERNEL, "cannot load kernel '%s' from '%s': %s", kernel, path,
-                      dlerror());
-    const int opened[] = {holder, folder, object};
-    for (size_t i = 0; i < sizeof opened / sizeof opened[0]; i++)
-        if (opened[i] >= 0)
-            close(opened[i]);
+        st = open_ours(kernel, o->folder, p.object, path, OBJECT, &o->object, err);
+    snprintf(o->name, sizeof o->name, "/proc/self/fd/%d/%s/%s", o->holder, p.folder, p.object);
     return st;
 }
 
+enum glm_status glm_kernel_read(const char *kernel, const char *path, size_t limit_bytes,
+                                struct buf *out, struct glm_error *err)
+{
+    struct opened o;
+    enum glm_status st = open_all(kernel, path, &o, err);
+    if (st == GLM_OK)
+        st = glm_file_read(o.name, limit_bytes, out, err);
+    close_all(&o);
+    return st;
+}
+
+/* The loader takes a name, not a descriptor, and answers a name that it knows with the object that
+ * it has: the folder's name tells objects apart, a descriptor's number would be used again. */
 enum glm_status glm_kernel_load(const char *kernel, const char *path, struct glm_kernel_code *out,
                                 struct glm_error *err)
 {
+    struct opened o;
     void *handle = NULL;
-    enum glm_status st = open_object(kernel, path, &handle, err);
+    enum glm_status st = open_all(kernel, path, &o, err);
+    if (st == GLM_OK && !(handle = dlopen(o.name, RTLD_NOW | RTLD_LOCAL)))
+        st = glm_fail(err, GLM_EKERNEL, "cannot load kernel '%s' from '%s': %s", kernel, path,
+                      dlerror());
+    close_all(&o);
     if (st != GLM_OK)
         return st;
     const uint32_t *abi = dlsym(handle, GLM_HOST_ABI_SYMBOL);

@@ -426,6 +426,15 @@ void *test_alloc(size_t bytes)
     return p + 64;
 }
 
+size_t test_alloc_bytes(const void *p)
+{
+    size_t header[2];
+    memcpy(header, (const char *)p - 64, sizeof header);
+    if (header[0] != ALLOC_MAGIC)
+        broken("a buffer is not from test_alloc, or the bytes in front of it were overwritten");
+    return header[1];
+}
+
 void test_release(void *memory)
 {
     if (!memory)
