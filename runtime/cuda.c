@@ -290,9 +290,9 @@ enum glm_status glm_cuda_kernel_load(struct glm_cuda *c, const char *kernel, con
                                      struct glm_cuda_kernel *out, struct glm_error *err)
 {
     struct buf cubin = {0};
-    enum glm_status status = glm_kernel_verify(path, digest, err);
+    enum glm_status status = glm_kernel_read(kernel, path, MAX_CUBIN_BYTES, &cubin, err);
     if (status == GLM_OK)
-        status = glm_kernel_read(kernel, path, MAX_CUBIN_BYTES, &cubin, err);
+        status = glm_kernel_verify(path, digest, err);
     if (status == GLM_OK)
         status = load_module(c, kernel, buf_text(&cubin), dynamic_shared_bytes, out, err);
     buf_release(&cubin);
