@@ -5,7 +5,7 @@
  *
  * A block works IDS ids of a row and leaves its best entries in scratch; the last of a row's blocks
  * puts them together. */
-#include "prelude.cuh"
+#include "select.cuh"
 
 #include "draw.h"
 
@@ -44,24 +44,6 @@ struct offer {
 };
 
 /* ---- Over the block ---- */
-
-/* In every thread the sum over the block. */
-GLM_INLINE int32_t block_sum(int32_t v)
-{
-    GLM_SHARED int32_t part[GLM_WARPS];
-    GLM_UNROLL
-    for (int mask = 16; mask > 0; mask /= 2)
-        v += (int32_t)glm_shuffle_xor((uint32_t)v, mask);
-    glm_barrier();
-    if (glm_lane() == 0)
-        part[glm_warp()] = v;
-    glm_barrier();
-    v = 0;
-    GLM_UNROLL
-    for (int w = 0; w < GLM_WARPS; w++)
-        v += part[w];
-    return v;
-}
 
 /* An id among others: by x, then by key, then the lower id; id < 0: none. */
 struct best {
@@ -107,63 +89,21 @@ GLM_INLINE struct best best_of_block(struct best mine)
 
 /* ---- The largest of a list ---- */
 
-/* The take-th largest key of n entries that hold more than take keys, bit by bit from the highest;
- * *n_equal: how many of those equal to it are among the take largest. */
-GLM_INLINE uint32_t take_largest(const struct entry *list, int32_t n, int32_t take,
-                                 int32_t *n_equal)
+/* The take largest of n entries in order, or all that are there; their number. */
+GLM_INLINE int32_t take_largest(const struct entry *list, int32_t n, int32_t n_there, int32_t take,
+                                struct entry *out)
 {
-    uint32_t least = 0;
-    int32_t n_more = 0;
-    for (int bit = 31; bit >= 0; bit--) {
-        const uint32_t tried = least | 1u << bit;
-        int32_t count = 0;
-        for (int32_t i = glm_thread(); i < n; i += GLM_BLOCK)
-            count += list[i].key >= tried;
-        count = block_sum(count);
-        if (count >= take)
-            least = tried;
-        else
-            n_more = count; /* of the last refusal: keys above what least ends as */
-    }
-    *n_equal = take - n_more;
-    return least;
-}
-
-/* The entries with keys above `least` and the first n_equal equal to it, in order; their number. */
-GLM_INLINE int32_t collect(const struct entry *list, int32_t n, uint32_t least, int32_t n_equal,
-                           struct entry *out)
-{
-    GLM_SHARED uint32_t more[GLM_WARPS], equal[GLM_WARPS];
-    int32_t kept = 0;
+    struct glm_cut cut = {0, 0};
+    int32_t n_taken = 0;
+    if (n_there > take)
+        cut = glm_select_largest(&list[0].key, 2, n, take);
     for (int32_t first = 0; first < n; first += GLM_BLOCK) {
         const int32_t i = first + glm_thread();
-        const struct entry none = {0, 0}, e = i < n ? list[i] : none;
-        const uint32_t before = (1u << glm_lane()) - 1;
-        const uint32_t m = glm_ballot(e.key > least), q = glm_ballot(e.key == least && e.key != 0);
-        if (glm_lane() == 0) {
-            more[glm_warp()] = m;
-            equal[glm_warp()] = q;
-        }
-        glm_barrier();
-        int32_t n_m = 0, n_q = 0, all_m = 0, all_q = 0;
-        for (int w = 0; w < GLM_WARPS; w++) {
-            n_m += w < glm_warp() ? glm_ones(more[w]) : 0;
-            n_q += w < glm_warp() ? glm_ones(equal[w]) : 0;
-            all_m += glm_ones(more[w]);
-            all_q += glm_ones(equal[w]);
-        }
-        n_m += glm_ones(m & before);
-        n_q += glm_ones(q & before);
-        /* of equal ones before this, those that are kept */
-        const int32_t kept_q = n_q < n_equal ? n_q : n_equal;
-        const bool is_more = (m >> glm_lane() & 1u) != 0;
-        if (is_more || ((q >> glm_lane() & 1u) != 0 && n_q < n_equal))
-            out[kept + n_m + kept_q] = e;
-        kept += all_m + (all_q < n_equal ? all_q : n_equal);
-        n_equal -= all_q < n_equal ? all_q : n_equal;
-        glm_barrier();
+        const int32_t place = glm_select_place(&cut, i < n ? list[i].key : 0, &n_taken);
+        if (place >= 0)
+            out[place] = list[i];
     }
-    return kept;
+    return n_taken;
 }
 
 /* Sorts by key, descending; equal keys stay in order. Each pass merges pairs of runs: an entry
@@ -196,17 +136,11 @@ GLM_INLINE struct entry *sort_entries(struct entry *from, struct entry *other, i
     return from;
 }
 
-/* ---- Logits as integers of the same order ---- */
-
+/* A logit as an integer of the same order; NaN counts as the smallest. */
 GLM_INLINE uint32_t ordered(float x)
 {
     x = x == x ? glm_max1(glm_min1(x, GLM_FINITE_MAX), -GLM_FINITE_MAX) : -GLM_FINITE_MAX;
-    const uint32_t u = glm_f32_bits(x + 0.0f);
-    return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
-}
-GLM_INLINE float logit_of(uint32_t key)
-{
-    return glm_bits_f32((key & 0x80000000u) != 0 ? key ^ 0x80000000u : ~key);
+    return glm_ordered(x);
 }
 
 /* ---- A block of ids ---- */
@@ -246,7 +180,8 @@ GLM_INLINE struct best best_of_ids(const struct glm_draw *d, int32_t n, bool noi
     for (int32_t i = glm_thread(); i < n; i += GLM_BLOCK) {
         const struct entry e = ids[i];
         const struct best next = {
-            noisy ? (double)logit_of(e.key) / t + glm_draw_gumbel(noise, e.id) : 0.0, e.key, e.id};
+            noisy ? (double)glm_ordered_f32(e.key) / t + glm_draw_gumbel(noise, e.id) : 0.0, e.key,
+            e.id};
         if (e.key != 0)
             best = better(best, next);
     }
@@ -257,9 +192,10 @@ GLM_INLINE struct best best_of_ids(const struct glm_draw *d, int32_t n, bool noi
 GLM_INLINE double sum_of_ids(const struct glm_draw *d, uint32_t most)
 {
     GLM_SHARED double terms[IDS], lanes[8];
-    const double t = glm_draw_temperature(d), first = (double)logit_of(most) / t;
+    const double t = glm_draw_temperature(d), first = (double)glm_ordered_f32(most) / t;
     for (int32_t i = glm_thread(); i < IDS; i += GLM_BLOCK)
-        terms[i] = ids[i].key != 0 ? glm_draw_exp((double)logit_of(ids[i].key) / t - first) : 0.0;
+        terms[i] =
+            ids[i].key != 0 ? glm_draw_exp((double)glm_ordered_f32(ids[i].key) / t - first) : 0.0;
     glm_barrier();
     if (glm_thread() < 8) {
         double sum = 0.0;
@@ -285,11 +221,7 @@ GLM_INLINE void work_block(const struct offer *a, int32_t block)
     const struct best best = best_of_ids(a->draw, n, mode == GLM_DRAW_FREE);
     h.most = best.key;
     if (mode == GLM_DRAW_CUT && h.n_valid > 0) {
-        int32_t take = glm_draw_offers(a->draw, PER), n_equal = 0;
-        uint32_t least = 0;
-        if (h.n_valid > take)
-            least = take_largest(ids, n, take, &n_equal);
-        h.n = collect(ids, n, least, n_equal, slots);
+        h.n = take_largest(ids, n, h.n_valid, glm_draw_offers(a->draw, PER), slots);
         if (a->draw->top_k <= 0 && glm_draw_has_top_p(a->draw))
             h.number = sum_of_ids(a->draw, h.most);
     } else if (best.id >= 0) {
@@ -313,10 +245,10 @@ GLM_INLINE double sum_of_row(const struct offer *a, uint32_t most)
 {
     GLM_SHARED double total;
     struct head *heads = a->row->heads;
-    const double t = glm_draw_temperature(a->draw), first = (double)logit_of(most) / t;
+    const double t = glm_draw_temperature(a->draw), first = (double)glm_ordered_f32(most) / t;
     for (int32_t b = glm_thread(); b < BLOCKS; b += GLM_BLOCK)
         heads[b].number *=
-            heads[b].n > 0 ? glm_draw_exp((double)logit_of(heads[b].most) / t - first) : 0.0;
+            heads[b].n > 0 ? glm_draw_exp((double)glm_ordered_f32(heads[b].most) / t - first) : 0.0;
     glm_barrier();
     if (glm_thread() == 0) {
         double sum = 0.0;
@@ -338,7 +270,7 @@ GLM_INLINE void give_record(const struct offer *a, int32_t n, int32_t n_valid, d
         if (i < GLM_DRAW_HEADER)
             word = i == 0 ? n : i == 1 ? n_valid : (int32_t)(uint32_t)(i == 2 ? bits : bits >> 32);
         else if (at < n)
-            word = i % 2 == 0 ? (int32_t)glm_f32_bits(logit_of(list[at].key)) : list[at].id;
+            word = i % 2 == 0 ? (int32_t)glm_f32_bits(glm_ordered_f32(list[at].key)) : list[at].id;
         a->record[i] = word;
     }
 }
@@ -358,8 +290,8 @@ GLM_INLINE void give_row(const struct offer *a)
         if (h.n > 0)
             best = better(best, next);
     }
-    n = block_sum(n);
-    n_valid = block_sum(n_valid);
+    n = glm_block_sum(n);
+    n_valid = glm_block_sum(n_valid);
     best = best_of_block(best);
     if (best.id < 0) {
         give_record(a, 0, 0, 0.0, nullptr);
@@ -374,12 +306,7 @@ GLM_INLINE void give_row(const struct offer *a)
         give_record(a, 1, n_valid, best.x, row->room[0]);
         return;
     }
-    const int32_t take = glm_draw_offers(a->draw, GLM_C);
-    int32_t n_equal = 0;
-    uint32_t least = 0;
-    if (n > take)
-        least = take_largest(row->slots, SLOTS, take, &n_equal);
-    n = collect(row->slots, SLOTS, least, n_equal, row->room[0]);
+    n = take_largest(row->slots, SLOTS, n, glm_draw_offers(a->draw, GLM_C), row->room[0]);
     const struct entry *list = sort_entries(row->room[0], row->room[1], n);
     give_record(a, n, n_valid, sum_of_row(a, best.key), list);
 }

@@ -33,6 +33,13 @@ struct __align__(8) glm_u32x2
     uint32_t v[2];
 };
 
+/* GLM_SHARED_BYTES of shared memory beside what bodies declare: the manifest's launch.shared. */
+extern __shared__ glm_u32x4 glm_dynamic_shared[];
+GLM_INLINE void *glm_shared(void)
+{
+    return glm_dynamic_shared;
+}
+
 /* ---- Where a thread is ---- */
 
 GLM_INLINE int32_t glm_thread(void)

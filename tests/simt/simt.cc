@@ -25,7 +25,7 @@ namespace
 {
 
 enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10 };
-enum { STATIC_SHARED_BYTES = 48 << 10, SHARED_BYTES = 101376 };
+enum { STATIC_SHARED_BYTES = 48 << 10, SHARED_BYTES = 101376, GUARD_BYTES = 256 };
 
 enum state { READY, AT_WARP, AT_BARRIER, DONE };
 
@@ -63,6 +63,7 @@ int n_at_barrier, barrier_line;
 jmp_buf scheduler;
 char *stacks;
 char fault[512];
+alignas(64) char dynamic[SHARED_BYTES + GUARD_BYTES];
 uint64_t random_state;
 
 uint32_t next_random(uint32_t n)
@@ -177,6 +178,26 @@ size_t static_shared_bytes()
     return __start_simt_shared == nullptr ? 0 : (size_t)(__stop_simt_shared - __start_simt_shared);
 }
 
+/* Shared memory holds NaN, what follows the dynamic part is known. */
+void poison_shared()
+{
+    if (static_shared_bytes() > 0)
+        memset(__start_simt_shared, 0xff, static_shared_bytes());
+    memset(dynamic, 0xff, launch->shared_bytes);
+    memset(dynamic + launch->shared_bytes, 0x3c, GUARD_BYTES);
+}
+
+bool check_guard()
+{
+    for (uint32_t i = 0; i < GUARD_BYTES; i++)
+        if (dynamic[launch->shared_bytes + i] != 0x3c) {
+            snprintf(fault, sizeof fault, "byte %u behind the dynamic shared memory was written",
+                     i);
+            return false;
+        }
+    return true;
+}
+
 const char *check_launch()
 {
     if (launch->block == 0 || launch->block > MAX_THREADS || launch->block % WARP != 0)
@@ -262,8 +283,14 @@ void simt_lanes(enum simt_op op, int line, const void *in, void *out,
 void simt_check_shared(const void *p, size_t bytes, const char *what)
 {
     const char *at = (const char *)p;
-    if (at < __start_simt_shared || at + bytes > __stop_simt_shared)
+    const bool is_static = at >= __start_simt_shared && at + bytes <= __stop_simt_shared;
+    if (!is_static && (at < dynamic || at + bytes > dynamic + launch->shared_bytes))
         simt_fault("%s is not in shared memory", what);
+}
+
+void *simt_dynamic_shared(void)
+{
+    return dynamic;
 }
 
 void simt_check_aligned(const void *p, size_t to, const char *what)
@@ -340,9 +367,8 @@ extern "C" const char *simt_run(const struct simt_launch *l)
         simt_at.block[0] = (int32_t)(b % l->grid[0]);
         simt_at.block[1] = (int32_t)(b / l->grid[0] % l->grid[1]);
         simt_at.block[2] = (int32_t)(b / l->grid[0] / l->grid[1]);
-        if (static_shared_bytes() > 0)
-            memset(__start_simt_shared, 0xff, static_shared_bytes());
-        ok = run_block();
+        poison_shared();
+        ok = run_block() && check_guard();
     }
     free(blocks);
     return ok ? nullptr : fault;

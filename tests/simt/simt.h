@@ -30,6 +30,7 @@ extern struct simt_place simt_at; /* of the thread that runs */
 void simt_barrier(int line);
 void simt_check_shared(const void *p, size_t bytes, const char *what);
 void simt_check_aligned(const void *p, size_t to, const char *what);
+void *simt_dynamic_shared(void);
 void simt_copy(void *shared, const void *global, size_t bytes);
 void simt_copy_commit(void);
 void simt_copy_wait(uint32_t n_left);
@@ -52,6 +53,11 @@ struct alignas(16) glm_u32x4 {
 struct alignas(8) glm_u32x2 {
     uint32_t v[2];
 };
+
+GLM_INLINE void *glm_shared(void)
+{
+    return simt_dynamic_shared();
+}
 
 GLM_INLINE int32_t glm_thread(void)
 {

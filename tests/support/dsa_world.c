@@ -22,6 +22,44 @@ static float *inputs(struct test_random *random, size_t n, float scale, const ch
     return p;
 }
 
+static void prepare_params(const char *kv, char params[320])
+{
+    snprintf(params, 320,
+             "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
+             "NORM_EPS=1e-5 K_EPS=1e-6",
+             DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
+}
+
+static void select_params(const struct dsa_world *w, char params[320])
+{
+    snprintf(params, 320, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
+             DSA_INDEX_HEADS, DSA_D, DSA_POOL, w->topk, DSA_MAX_POOLS, w->kv, N_IN + GAP);
+}
+
+static void attend_params(const struct dsa_world *w, char params[320])
+{
+    snprintf(params, 320, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS, DSA_C,
+             DSA_POOL, w->topk, w->kv);
+}
+
+void dsa_world_use_device(struct dsa_world *w, const char *name, const char *was, const char *is)
+{
+    struct {
+        const char *name;
+        struct test_device_kernel **kernel;
+        char params[320];
+    } rows[] = {{"dsa_prepare", &w->device_prepare, ""},
+                {"dsa_select", &w->device_select, ""},
+                {"mla_attend", &w->device_attend, ""}};
+    prepare_params(w->kv, rows[0].params);
+    select_params(w, rows[1].params);
+    attend_params(w, rows[2].params);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        *rows[i].kernel = name != NULL && strcmp(name, rows[i].name) == 0
+                              ? test_device_kernel_with(name, rows[i].params, was, is)
+                              : test_device_kernel(rows[i].name, rows[i].params);
+}
+
 void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
                     size_t topk, const char *kv, const char *act)
 {
@@ -47,16 +85,11 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
         w->q[i] = inputs(&random, n_tokens * DSA_HEADS * DSA_C, 1, act);
     }
     char params[320];
-    snprintf(params, sizeof params,
-             "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
-             "NORM_EPS=1e-5 K_EPS=1e-6",
-             DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
+    prepare_params(kv, params);
     w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
-    snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
-             DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, DSA_MAX_POOLS, kv, N_IN + GAP);
+    select_params(w, params);
     w->select = test_kernel_with(build ? build : &usual, "dsa_select", params, act);
-    snprintf(params, sizeof params, "H=%d C=%d POOL=%d TOPK=%zu KV=%s SCALE=0.125", DSA_HEADS,
-             DSA_C, DSA_POOL, topk, kv);
+    attend_params(w, params);
     w->attend = test_kernel_with(build ? build : &usual, "mla_attend", params, act);
 }
 
@@ -184,9 +217,22 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
                        qr};
     void *select[] = {iq, offset(r, in, DSA_Q + DSA_C + DSA_D), r->pooled, sel};
     void *attend[] = {q, r->latent, sel, out};
-    test_kernel_run(w->prepare, &round->round, prepare, threads);
-    test_kernel_run(w->select, &round->round, select, threads);
-    test_kernel_run(w->attend, &round->round, attend, threads);
+    if (w->device_prepare != NULL)
+        assert_null(test_device_run(w->device_prepare, &round->round, (uint32_t)n + 3,
+                                    (uint32_t)n + 3, prepare, sizeof prepare / sizeof prepare[0],
+                                    threads));
+    else
+        test_kernel_run(w->prepare, &round->round, prepare, threads);
+    if (w->device_select != NULL)
+        assert_null(test_device_run(w->device_select, &round->round, (uint32_t)n, (uint32_t)n,
+                                    select, sizeof select / sizeof select[0], threads));
+    else
+        test_kernel_run(w->select, &round->round, select, threads);
+    if (w->device_attend != NULL)
+        assert_null(test_device_run(w->device_attend, &round->round, (uint32_t)n, (uint32_t)n,
+                                    attend, sizeof attend / sizeof attend[0], threads));
+    else
+        test_kernel_run(w->attend, &round->round, attend, threads);
     keep(r, round, stream_of, qr, out, sel);
     void *const owned[] = {in, ig, iq, q, ikn, qr, out, sel};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)
@@ -222,6 +268,21 @@ const char *dsa_pooled_row(const struct dsa_run *r, size_t stream, int32_t pool)
     const int32_t per = GLM_EXTENT_ROWS / DSA_POOL;
     int32_t extent = test_extent(slot_of(stream), pool / per);
     return r->pooled + (size_t)(extent * per + pool % per) * dsa_row_bytes(r->world, DSA_D);
+}
+
+bool dsa_same_memory(const struct dsa_run *a, const struct dsa_run *b)
+{
+    const struct dsa_world *w = a->world;
+    const size_t slots = DSA_STREAMS + 1, tokens = test_extents(slots) * GLM_EXTENT_ROWS;
+    const size_t bytes = test_act_bytes(w->act);
+    bool same = memcmp(a->latent, b->latent, tokens * dsa_row_bytes(w, DSA_C)) == 0 &&
+                memcmp(a->pooled, b->pooled, tokens / DSA_POOL * dsa_row_bytes(w, DSA_D)) == 0 &&
+                memcmp(a->keys, b->keys, slots * DSA_RING * 2 * DSA_D * bytes) == 0;
+    for (size_t i = 0; i < DSA_STREAMS; i++)
+        same = same && memcmp(a->qr[i], b->qr[i], w->n_tokens * DSA_Q * bytes) == 0 &&
+               memcmp(a->sel[i], b->sel[i], w->n_tokens * (1 + w->topk) * sizeof(int32_t)) == 0 &&
+               memcmp(a->out[i], b->out[i], w->n_tokens * DSA_HEADS * DSA_C * bytes) == 0;
+    return same;
 }
 
 void dsa_decode_row(const struct dsa_world *w, const char *row, size_t width, float *values)

@@ -28,6 +28,20 @@ static float *inputs(struct test_random *random, size_t n, float scale, float sh
     return p;
 }
 
+static void decode_params(const struct kda_world *w, const char *more, char params[320])
+{
+    const size_t hd = w->h * w->d;
+    snprintf(params, 320,
+             "H=%zu D=%zu TAPS=%d RING=%d PROJ_STRIDE=%zu F_STRIDE=%zu B_STRIDE=%zu LOWER=-5.0 "
+             "NORM_EPS=1e-5 VERIFY=%d%s",
+             w->h, w->d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, w->h + GAP, KDA_VERIFY, more);
+}
+
+static void replay_params(const struct kda_world *w, char params[320])
+{
+    snprintf(params, 320, "H=%zu D=%zu VERIFY=%d", w->h, w->d, KDA_VERIFY);
+}
+
 void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
                     size_t n_tokens, float decay, const char *act)
 {
@@ -50,16 +64,31 @@ void kda_world_init(struct kda_world *w, const struct test_build *build, size_t 
     w->weights = (struct reference_kda){
         h, d, KDA_TAPS, -5, 1e-5, !strcmp(act, "bf16"), w->conv_w, w->a_log, w->dt_bias, w->o_norm};
     w->out_bytes = hd * test_act_bytes(act);
-    char shared[256], params[320];
-    snprintf(shared, sizeof shared,
-             "H=%zu D=%zu TAPS=%d RING=%d PROJ_STRIDE=%zu F_STRIDE=%zu B_STRIDE=%zu LOWER=-5.0 "
-             "NORM_EPS=1e-5 VERIFY=%d",
-             h, d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, h + GAP, KDA_VERIFY);
-    snprintf(params, sizeof params, "%s REPLAY=1", shared);
-    w->decode = test_kernel_with(build ? build : &usual, "kda_decode", params, act);
-    w->prefill = test_kernel_with(build ? build : &usual, "kda_prefill", shared, act);
-    snprintf(params, sizeof params, "H=%zu D=%zu VERIFY=%d", h, d, KDA_VERIFY);
-    w->replay = test_kernel_with(build ? build : &usual, "kda_replay", params, act);
+    char params[320];
+    build = build ? build : &usual;
+    decode_params(w, " REPLAY=1", params);
+    w->decode = test_kernel_with(build, "kda_decode", params, act);
+    decode_params(w, "", params);
+    w->prefill = test_kernel_with(build, "kda_prefill", params, act);
+    replay_params(w, params);
+    w->replay = test_kernel_with(build, "kda_replay", params, act);
+}
+
+/* The kernel, changed when its text is the one to change. */
+static struct test_device_kernel *device_kernel(const char *name, const char *params,
+                                                const char *was, const char *is)
+{
+    return was != NULL ? test_device_kernel_with(name, params, was, is)
+                       : test_device_kernel(name, params);
+}
+
+void kda_world_use_device(struct kda_world *w, const char *was, const char *is)
+{
+    char params[320];
+    decode_params(w, " REPLAY=1", params);
+    w->device_decode = device_kernel("kda_decode", params, was, is);
+    replay_params(w, params);
+    w->device_replay = test_device_kernel("kda_replay", params);
 }
 
 void kda_world_release(struct kda_world *w)
@@ -130,7 +159,13 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
                       weights[2], weights[3], r->conv, r->s, replay,     out};
     void *chunk[] = {proj,       b,          f,       g,    weights[0], weights[1],
                      weights[2], weights[3], r->conv, r->s, out};
-    if (prefill) {
+    if (w->device_decode != NULL && !prefill) {
+        const uint32_t bucket = (uint32_t)n;
+        assert_null(test_device_run(w->device_decode, &round->round, bucket, bucket, decode,
+                                    sizeof decode / sizeof decode[0], threads));
+        assert_null(test_device_run(w->device_replay, &round->round, bucket, bucket,
+                                    (void *[]){r->s, replay}, 2, threads));
+    } else if (prefill) {
         test_kernel_run(w->prefill, &round->round, chunk, threads);
     } else {
         test_kernel_run(w->decode, &round->round, decode, threads);
@@ -194,6 +229,18 @@ const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t positio
 {
     size_t row = (size_t)(slot_of(stream) * KDA_RING + position % KDA_RING);
     return (const char *)r->conv + row * proj_width(r->world) * test_act_bytes(r->world->act);
+}
+
+bool kda_same_memory(const struct kda_run *a, const struct kda_run *b)
+{
+    const struct kda_world *w = a->world;
+    const size_t slots = KDA_STREAMS + 1;
+    bool same =
+        memcmp(a->conv, b->conv, slots * KDA_RING * proj_width(w) * test_act_bytes(w->act)) == 0 &&
+        memcmp(a->s, b->s, slots * 2 * w->h * w->d * w->d * sizeof(float)) == 0;
+    for (size_t i = 0; i < KDA_STREAMS; i++)
+        same = same && memcmp(a->out[i], b->out[i], w->n_tokens * w->out_bytes) == 0;
+    return same;
 }
 
 void kda_same(const struct kda_run *a, const struct kda_run *b, size_t stream, const char *what)

@@ -5,6 +5,7 @@
 #define GLM_TESTS_KDA_WORLD_H
 
 #include "tests/support/reference_b.h"
+#include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
 enum { KDA_STREAMS = 3, KDA_RING = 24, KDA_VERIFY = 16, KDA_TAPS = 4 };
@@ -19,6 +20,7 @@ struct kda_world {
     float *proj[KDA_STREAMS], *b[KDA_STREAMS], *f[KDA_STREAMS], *g[KDA_STREAMS];
     size_t out_bytes; /* of a row */
     struct test_kernel *decode, *replay, *prefill;
+    struct test_device_kernel *device_decode, *device_replay; /* set: run in place of the hosts' */
 };
 
 /* Where the streams of one run stand. */
@@ -32,6 +34,9 @@ struct kda_run {
 /* decay: mean of the decay gate's input; large: fast decay. build: NULL is the default one. */
 void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
                     size_t n_tokens, float decay, const char *act);
+/* Decodes by the CUDA bodies from here on, `was` replaced by `is` in one of them (NULL: neither).
+ */
+void kda_world_use_device(struct kda_world *w, const char *was, const char *is);
 void kda_world_release(struct kda_world *w);
 void kda_run_init(struct kda_run *r, const struct kda_world *w);
 void kda_run_release(struct kda_run *r);
@@ -45,6 +50,8 @@ void kda_prefill(struct kda_run *r, size_t stream, int32_t n, uint32_t threads);
 /* The committed state [h][d][d] of a stream and the ring row of a position. */
 const float *kda_state(const struct kda_run *r, size_t stream);
 const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t position);
+/* Whole planes and outputs, what no row wrote included, are the same. */
+bool kda_same_memory(const struct kda_run *a, const struct kda_run *b);
 /* State and ring rows that matter of two runs, and their outputs below n_context, are the same. */
 void kda_same(const struct kda_run *a, const struct kda_run *b, size_t stream, const char *what);
 /* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle.

@@ -160,7 +160,7 @@ struct test_device_kernel *test_device_kernel_with(const char *name, const char 
 
 struct test_device_kernel *test_device_body(const char *name, const char *body)
 {
-    static const struct glm_manifest_launch launch = {"64", {"1", "1", "1"}, "0", "0", "0", 1};
+    static const struct glm_manifest_launch launch = {"64", {"1", "1", "1"}, "256", "0", "0", 1};
     static const struct glm_manifest manifest = {.name = "body", .launch = &launch};
     struct buf text = {0};
     if (n_kernels == MAX_KERNELS)
@@ -168,7 +168,8 @@ struct test_device_kernel *test_device_body(const char *name, const char *body)
     kernels[n_kernels].manifest = &manifest;
     kernels[n_kernels].plan = (struct glm_plan_kernel){name, name, NULL, 0};
     buf_printf(&text,
-               "#define GLM_BLOCK 64\n#define GLM_MIN_BLOCKS 1\n#define GLM_ACT_BF16 1\n"
+               "#define GLM_BLOCK 64\n#define GLM_MIN_BLOCKS 1\n#define GLM_SHARED_BYTES "
+               "256\n#define GLM_ACT_BF16 1\n"
                "#include \"prelude.cuh\"\n#line 1\n%s",
                body);
     return load(name, &text);

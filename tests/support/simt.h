@@ -14,7 +14,8 @@ struct test_device_kernel;
 struct test_device_kernel *test_device_kernel(const char *name, const char *params);
 struct test_device_kernel *test_device_kernel_with(const char *name, const char *params,
                                                    const char *was, const char *is);
-/* A body of the test's own, one block of 64 threads, the prelude already included. */
+/* A body of the test's own, one block of 64 threads with 256 bytes of dynamic shared memory, the
+ * prelude already included. */
 struct test_device_kernel *test_device_body(const char *name, const char *body);
 /* Can this machine run them? Needs a C++ compiler, $GLM_TEST_CXX or c++; not under
  * AddressSanitizer, which knows nothing of fibers. */

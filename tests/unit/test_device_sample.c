@@ -143,12 +143,12 @@ static void records_have_the_hosts_bits(void **state)
 static void planted_mistakes_are_noticed(void **state)
 {
     static const char *const changes[][2] = {
-        {"n_m += w < glm_warp()", "n_m += w <= glm_warp()"},
+        {"n_more += w < glm_warp()", "n_more += w < glm_warp() - 1"},
         {"from[at].key >= from[i].key", "from[at].key > from[i].key"},
-        {"*n_equal = take - n_more", "*n_equal = take - n_more - 1"},
+        {"cut->n_equal -= all_equal", "cut->n_equal -= 0 * all_equal"},
         {"i < IDS; i += 8", "i < IDS - 8; i += 8"},
         {"return a.id < b.id ? a : b", "return a.id > b.id ? a : b"},
-        {"take_largest(row->slots, SLOTS, take", "take_largest(row->slots, SLOTS, take - 1"},
+        {"prefix |= bin << shift", "prefix |= (bin + (pass == 2)) << shift"},
     };
     NEED_DEVICE();
     struct shard s = new_shard(4544, 4544, 9050, 64);

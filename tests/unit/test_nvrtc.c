@@ -239,31 +239,29 @@ static void compile_corners(struct fixture *f, const char *pattern, const char *
         assert_int_equal(f->builds[i].resources.spill_store_bytes, 0);
 }
 
-/* GLM_TEST_CORNERS=1: all of them, minutes of one core. Else two plans for a GB10. */
-static bool all_corners(void)
-{
-    return getenv("GLM_TEST_CORNERS") != NULL;
-}
-
-static void every_body_compiles_for_gb10_at_the_shapes_of_golden_plans(void **state)
+static void every_body_compiles_for_gb10_at_pico_and_full_shapes(void **state)
 {
     need_nvrtc(*state);
-    const char *plans = all_corners() ? "*/rank*" : "*tp2/rank1";
-    char pattern[96];
-    snprintf(pattern, sizeof pattern, "tests/golden/clusters/%s.plan.json", plans);
-    compile_corners(*state, pattern, "sm_121a");
+    compile_corners(*state, "tests/golden/clusters/demo/rank0.plan.json", "sm_121a");
+    compile_corners(*state, "tests/golden/clusters/tp2-direct/rank0.plan.json", "sm_121a");
 }
 
-static void every_body_compiles_for_other_gpus_at_tp2(void **state)
+/* All golden plans for GB10, two ways to cut by two for the others. */
+static void every_body_compiles_at_all_corners(void **state)
 {
-    static const char *const targets[] = {"sm_120a", "sm_90", "sm_89"};
-    need_nvrtc(*state);
-    if (!all_corners()) {
-        print_message("    skipped: minutes of compiling, GLM_TEST_CORNERS=1 does it\n");
+    static const char *const rows[][2] = {
+        {"sm_121a", "tests/golden/clusters/*/rank*.plan.json"},
+        {"sm_120a", "tests/golden/clusters/*tp2*/rank0.plan.json"},
+        {"sm_90", "tests/golden/clusters/*tp2*/rank0.plan.json"},
+        {"sm_89", "tests/golden/clusters/*tp2*/rank0.plan.json"},
+    };
+    if (getenv("GLM_TEST_CORNERS") == NULL) {
+        print_message("# takes minutes: GLM_TEST_CORNERS=1 runs it\n");
         skip();
     }
-    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++)
-        compile_corners(*state, "tests/golden/clusters/*tp2*/rank0.plan.json", targets[i]);
+    need_nvrtc(*state);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        compile_corners(*state, rows[i][1], rows[i][0]);
 }
 
 int main(void)
@@ -277,8 +275,8 @@ int main(void)
         CASE(equal_sources_give_equal_cubins),
         CASE(an_error_names_the_templates_own_line),
         CASE(a_spill_over_the_limit_is_refused_with_both_numbers),
-        CASE(every_body_compiles_for_gb10_at_the_shapes_of_golden_plans),
-        CASE(every_body_compiles_for_other_gpus_at_tp2),
+        CASE(every_body_compiles_for_gb10_at_pico_and_full_shapes),
+        CASE(every_body_compiles_at_all_corners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

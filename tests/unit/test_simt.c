@@ -127,6 +127,23 @@ static void shared_memory_starts_as_nan(void **state)
     assert_null(run(START "out[t] = s[t];\n}\n", out, 0));
     for (int t = 0; t < 64; t++)
         assert_true(out[t] != out[t]);
+    assert_null(run(START "out[t] = ((float *)glm_shared())[t];\n}\n", out, 0));
+    for (int t = 0; t < 64; t++)
+        assert_true(out[t] != out[t]);
+}
+
+static void dynamic_shared_memory_is_shared_and_bounded(void **state)
+{
+    float out[64];
+    NEED_DEVICE();
+    assert_null(run(START "float *d = (float *)glm_shared();\n"
+                          "d[t] = (float)t;\n"
+                          "glm_barrier();\n"
+                          "out[t] = d[63 - t];\n}\n",
+                    out, 2));
+    for (int t = 0; t < 64; t++)
+        assert_true(out[t] == (float)(63 - t));
+    faults(START "((float *)glm_shared())[t + 1] = 0;\n}\n", "behind the dynamic shared memory");
 }
 
 static void what_a_gpu_leaves_undefined_is_a_fault(void **state)
@@ -154,6 +171,7 @@ int main(void)
         cmocka_unit_test(a_matrix_product_has_the_documented_fragments),
         cmocka_unit_test(a_copy_arrives_at_its_wait),
         cmocka_unit_test(shared_memory_starts_as_nan),
+        cmocka_unit_test(dynamic_shared_memory_is_shared_and_bounded),
         cmocka_unit_test(what_a_gpu_leaves_undefined_is_a_fault),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
