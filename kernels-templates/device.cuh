@@ -70,6 +70,11 @@ GLM_INLINE float glm_sqrt1(float a)
 {
     return __fsqrt_rn(a);
 }
+/* Bits that are set. */
+GLM_INLINE int32_t glm_ones(uint32_t u)
+{
+    return __popc(u);
+}
 /* Two floats as bf16, the first in the low half. */
 GLM_INLINE uint32_t glm_pack_bf16(float low, float high)
 {
@@ -95,11 +100,6 @@ GLM_INLINE void glm_barrier(void)
 GLM_INLINE void glm_warp_barrier(void)
 {
     __syncwarp();
-}
-/* The compiler moves no load over this: it would take too many registers. */
-GLM_INLINE void glm_keep_order(void)
-{
-    asm volatile("" ::: "memory");
 }
 /* What this thread wrote to global memory is seen before what it writes after. */
 GLM_INLINE void glm_fence(void)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dot products of activation rows with weight rows in the forms bf16, q4 and fp8 on tensor cores,
- * for up to 64 rows at a time. A block of four warps has 16 or 32 outputs; each warp walks its own
+ * for up to 32 rows at a time. A block of four warps has 16 or 32 outputs; each warp walks its own
  * contiguous quarter of the inputs and the quarters are added in warp order, so that an element's
  * bits depend on nothing but its row, its output and K.
  *
@@ -22,7 +22,7 @@
 #define GLM_DOTS_FP8  2
 
 #define GLM_DOTS_STEP    64 /* inputs: a group of q4, half a block of fp8 */
-#define GLM_DOTS_ROWS    64 /* of a block, in eights */
+#define GLM_DOTS_ROWS    32 /* of a block, in eights: more would cost every round its registers */
 #define GLM_DOTS_OUTPUTS (16 * GLM_DOTS_TILES)
 /* Steps that belong together, and how many of those there are. */
 #define GLM_DOTS_UNIT (GLM_DOTS_FORM == GLM_DOTS_FP8 ? 2 : 1)
@@ -208,7 +208,7 @@ GLM_INLINE void glm_dots_eight(const struct glm_dots_step *s,
     }
 }
 
-/* Up to 64 activation rows. */
+/* Up to 32 activation rows. */
 struct glm_dots_rows {
     const act_t *x;
     int32_t n, stride;
@@ -241,8 +241,6 @@ GLM_INLINE void glm_dots_walk(const struct glm_dots_weight *w, int32_t n0, int32
             const int32_t row = 8 * e + glm_lane() / 4;
             glm_dots_inputs(x->x + (row < x->n ? row : x->n - 1) * x->stride, k, inputs);
             glm_dots_eight(&now, pairs, inputs, acc[e]);
-            if (e % 2 == 1)
-                glm_keep_order();
         }
         now = next;
     }
@@ -295,10 +293,8 @@ GLM_INLINE void glm_dots_block(const struct glm_dots_weight *w, int32_t n0, int3
         glm_dots_eights(w, n0, n_outputs, x, 1, y, y_stride);
     else if (x->n <= 16)
         glm_dots_eights(w, n0, n_outputs, x, 2, y, y_stride);
-    else if (x->n <= 32)
-        glm_dots_eights(w, n0, n_outputs, x, 4, y, y_stride);
     else
-        glm_dots_eights(w, n0, n_outputs, x, 8, y, y_stride);
+        glm_dots_eights(w, n0, n_outputs, x, 4, y, y_stride);
 }
 
 #endif

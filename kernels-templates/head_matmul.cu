@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A matrix a head: y[r, h] = x[r, h] W[h]^T. A block has 16 outputs of one head for up to 64 rows
+/* A matrix a head: y[r, h] = x[r, h] W[h]^T. A block has 16 outputs of one head for up to 32 rows
  * (dots.cuh). */
 #define GLM_DOTS_FORM  GLM_DOTS_BF16
 #define GLM_DOTS_K     GLM_K

@@ -7,7 +7,6 @@
 #define GLM_KDA_CUH
 
 #include "prelude.cuh"
-#include "state.h"
 
 #define GLM_KDA_NORM_EPS 1e-6f               /* under the root of the q and k norms */
 #define GLM_KDA_WIDTH    (3 * GLM_H * GLM_D) /* of a projected row: q, k, v of all heads */

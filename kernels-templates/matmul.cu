@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = x W^T for the forms bf16, q4 and fp8: a block has 16 outputs, 32 of a large matrix, for up to
- * 64 rows (dots.cuh). */
+ * 32 rows (dots.cuh). */
 #if defined(GLM_FORM_bf16)
 #define GLM_DOTS_FORM GLM_DOTS_BF16
 #elif defined(GLM_FORM_q4)

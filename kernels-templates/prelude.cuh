@@ -14,6 +14,7 @@
 
 #include "cuda_abi.h"
 #include "scalar.h"
+#include "state.h"
 
 #if !defined(GLM_ACT_BF16)
 #error "CUDA kernels store activations as bf16"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a state's rows lie (codegen/plan.h), one accessor a unit, for host and CUDA bodies alike.
- * Included by the preludes, which define GLM_INLINE before it. */
+/* Where rows of state lie (codegen/plan.h), for host and CUDA bodies. Included by the preludes,
+ * which define GLM_INLINE. */
 #ifndef GLM_STATE_H
 #define GLM_STATE_H
 

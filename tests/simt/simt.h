@@ -90,6 +90,10 @@ GLM_INLINE float glm_sqrt1(float a)
 {
     return __builtin_sqrtf(a);
 }
+GLM_INLINE int32_t glm_ones(uint32_t u)
+{
+    return __builtin_popcount(u);
+}
 /* As the instruction rounds: to nearest, ties to even; every NaN becomes 0x7fff. */
 GLM_INLINE uint32_t simt_bf16(float a)
 {
@@ -119,9 +123,6 @@ GLM_INLINE void glm_barrier(SIMT_LINE)
 GLM_INLINE void glm_warp_barrier(SIMT_LINE)
 {
     simt_lanes(SIMT_SYNC, line, nullptr, nullptr, [](const void *const *, void *const *) {});
-}
-GLM_INLINE void glm_keep_order(void)
-{
 }
 GLM_INLINE void glm_fence(void)
 {

@@ -22,6 +22,22 @@ static float *inputs(struct test_random *random, size_t n, float scale, const ch
     return p;
 }
 
+static void prepare_params(const char *kv, char params[320])
+{
+    snprintf(params, 320,
+             "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
+             "NORM_EPS=1e-5 K_EPS=1e-6",
+             DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
+}
+
+void dsa_world_use_device(struct dsa_world *w, const char *was, const char *is)
+{
+    char params[320];
+    prepare_params(w->kv, params);
+    w->device_prepare = was != NULL ? test_device_kernel_with("dsa_prepare", params, was, is)
+                                    : test_device_kernel("dsa_prepare", params);
+}
+
 void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
                     size_t topk, const char *kv, const char *act)
 {
@@ -47,10 +63,7 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
         w->q[i] = inputs(&random, n_tokens * DSA_HEADS * DSA_C, 1, act);
     }
     char params[320];
-    snprintf(params, sizeof params,
-             "Q=%d C=%d D=%d POOL=%d RING=%d KV=%s QKV_STRIDE=%d IK_STRIDE=%d IG_STRIDE=%d "
-             "NORM_EPS=1e-5 K_EPS=1e-6",
-             DSA_Q, DSA_C, DSA_D, DSA_POOL, DSA_RING, kv, N_IN + GAP, N_IN + GAP, DSA_D + GAP);
+    prepare_params(kv, params);
     w->prepare = test_kernel_with(build ? build : &usual, "dsa_prepare", params, act);
     snprintf(params, sizeof params, "H=%d D=%d POOL=%d TOPK=%zu MAXPOOLS=%d KV=%s W_STRIDE=%d",
              DSA_INDEX_HEADS, DSA_D, DSA_POOL, topk, DSA_MAX_POOLS, kv, N_IN + GAP);
@@ -184,7 +197,12 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
                        qr};
     void *select[] = {iq, offset(r, in, DSA_Q + DSA_C + DSA_D), r->pooled, sel};
     void *attend[] = {q, r->latent, sel, out};
-    test_kernel_run(w->prepare, &round->round, prepare, threads);
+    if (w->device_prepare != NULL)
+        assert_null(test_device_run(w->device_prepare, &round->round, (uint32_t)n + 3,
+                                    (uint32_t)n + 3, prepare, sizeof prepare / sizeof prepare[0],
+                                    threads));
+    else
+        test_kernel_run(w->prepare, &round->round, prepare, threads);
     test_kernel_run(w->select, &round->round, select, threads);
     test_kernel_run(w->attend, &round->round, attend, threads);
     keep(r, round, stream_of, qr, out, sel);
@@ -222,6 +240,19 @@ const char *dsa_pooled_row(const struct dsa_run *r, size_t stream, int32_t pool)
     const int32_t per = GLM_EXTENT_ROWS / DSA_POOL;
     int32_t extent = test_extent(slot_of(stream), pool / per);
     return r->pooled + (size_t)(extent * per + pool % per) * dsa_row_bytes(r->world, DSA_D);
+}
+
+bool dsa_same_memory(const struct dsa_run *a, const struct dsa_run *b)
+{
+    const struct dsa_world *w = a->world;
+    const size_t slots = DSA_STREAMS + 1, tokens = test_extents(slots) * GLM_EXTENT_ROWS;
+    const size_t bytes = test_act_bytes(w->act);
+    bool same = memcmp(a->latent, b->latent, tokens * dsa_row_bytes(w, DSA_C)) == 0 &&
+                memcmp(a->pooled, b->pooled, tokens / DSA_POOL * dsa_row_bytes(w, DSA_D)) == 0 &&
+                memcmp(a->keys, b->keys, slots * DSA_RING * 2 * DSA_D * bytes) == 0;
+    for (size_t i = 0; i < DSA_STREAMS; i++)
+        same = same && memcmp(a->qr[i], b->qr[i], w->n_tokens * DSA_Q * bytes) == 0;
+    return same;
 }
 
 void dsa_decode_row(const struct dsa_world *w, const char *row, size_t width, float *values)

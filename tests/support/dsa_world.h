@@ -5,6 +5,7 @@
 #define GLM_TESTS_DSA_WORLD_H
 
 #include "tests/support/reference_b.h"
+#include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
 enum {
@@ -29,6 +30,7 @@ struct dsa_world {
     float *qkv[DSA_STREAMS], *ik[DSA_STREAMS], *ig[DSA_STREAMS], *iq[DSA_STREAMS], *w[DSA_STREAMS],
         *q[DSA_STREAMS];
     struct test_kernel *prepare, *select, *attend;
+    struct test_device_kernel *device_prepare; /* set: runs in place of the host's */
 };
 
 struct dsa_run {
@@ -43,6 +45,8 @@ struct dsa_run {
 /* build: NULL is the default one. */
 void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t n_tokens,
                     size_t topk, const char *kv, const char *act);
+/* Prepares by the CUDA body from here on, `was` replaced by `is` in it (NULL: nothing). */
+void dsa_world_use_device(struct dsa_world *w, const char *was, const char *is);
 void dsa_world_release(struct dsa_world *w);
 void dsa_run_init(struct dsa_run *r, const struct dsa_world *w);
 void dsa_run_release(struct dsa_run *r);
@@ -56,6 +60,8 @@ const char *dsa_latent_row(const struct dsa_run *r, size_t stream, int32_t posit
 const char *dsa_pooled_row(const struct dsa_run *r, size_t stream, int32_t pool);
 /* A cache row as floats. */
 void dsa_decode_row(const struct dsa_world *w, const char *row, size_t width, float *values);
+/* Whole caches and outputs, what no row wrote included, are the same. */
+bool dsa_same_memory(const struct dsa_run *a, const struct dsa_run *b);
 /* Caches below n_context, and all that the rounds gave for those rows, are the same. */
 void dsa_same(const struct dsa_run *a, const struct dsa_run *b, size_t stream, const char *what);
 
