@@ -52,8 +52,8 @@ void kda_prefill(struct kda_run *r, size_t stream, int32_t n, uint32_t threads);
 /* The committed state [h][d][d] of a stream and the ring row of a position. */
 const float *kda_state(const struct kda_run *r, size_t stream);
 const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t position);
-/* The same of everything that a run keeps: both versions of the states, all of the rings. */
-void kda_same_memory(const struct kda_run *a, const struct kda_run *b, const char *what);
+/* Whole planes and outputs, what no row wrote included, are the same. */
+bool kda_same_memory(const struct kda_run *a, const struct kda_run *b);
 /* State and ring rows that matter of two runs, and their outputs below n_context, are the same. */
 void kda_same(const struct kda_run *a, const struct kda_run *b, size_t stream, const char *what);
 /* Largest relative distance of the outputs of rows [0, n_context) and of the state from the oracle.
