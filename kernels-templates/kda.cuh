@@ -74,12 +74,27 @@ struct glm_kda {
     const float *a_log, *dt_bias;
     const uint16_t *o_norm;
     act_t *conv;
-    float *s;
+    float *s, *replay; /* replay: of decode alone */
     act_t *out;
     const struct glm_round_stream *stream;
     int32_t h;
     int32_t column, n_columns; /* of the block, live ones */
 };
+
+/* What decode and prefill have at the same place among their arguments. */
+GLM_INLINE void glm_kda_take(void *const *args, struct glm_kda *a)
+{
+    a->proj = (const act_t *)args[0];
+    a->b = (const act_t *)args[1];
+    a->f = (const act_t *)args[2];
+    a->g = (const act_t *)args[3];
+    a->conv_w = (const uint16_t *)args[4];
+    a->a_log = (const float *)args[5];
+    a->dt_bias = (const float *)args[6];
+    a->o_norm = (const uint16_t *)args[7];
+    a->conv = (act_t *)args[8];
+    a->s = (float *)args[9];
+}
 
 /* The block's place: slice, head, stream. False when nothing of the round is here. */
 GLM_INLINE bool glm_kda_place(const struct glm_round *round, struct glm_kda *a)

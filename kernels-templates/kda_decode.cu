@@ -20,12 +20,12 @@ static_assert(GLM_BLOCK / 16 == BATCH, "sixteen lanes norm a row");
 
 #if GLM_REPLAY
 /* The block's share: its channels, its columns. */
-GLM_INLINE void keep_for_replay(const struct glm_kda *a, float *replay, int i, int n)
+GLM_INLINE void keep_for_replay(const struct glm_kda *a, int i, int n)
 {
     const size_t row = (size_t)(a->stream->first_row + i);
     for (int t = glm_warp(); t < n; t += GLM_WARPS) {
         const int lane = glm_lane(), c = a->column + lane;
-        float *to = replay + ((row + (size_t)t) * GLM_H + (size_t)a->h) * GLM_KDA_REPLAY;
+        float *to = a->replay + ((row + (size_t)t) * GLM_H + (size_t)a->h) * GLM_KDA_REPLAY;
         if (lane < a->n_columns) {
             to[c] = k[t][c];
             to[GLM_D + c] = value[t][lane];
@@ -75,7 +75,7 @@ GLM_INLINE void load_column(const struct glm_kda *a, float s[GLM_D])
     }
 }
 
-GLM_INLINE void window(const struct glm_kda *a, float *replay)
+GLM_INLINE void window(const struct glm_kda *a)
 {
     const int lane = glm_lane(), n_rows = a->stream->n_rows;
     const bool holds = glm_warp() == glm_block_x() && lane < a->n_columns;
@@ -86,7 +86,7 @@ GLM_INLINE void window(const struct glm_kda *a, float *replay)
         const int n = n_rows - i < BATCH ? n_rows - i : BATCH;
         prepare_rows(a, i, n);
 #if GLM_REPLAY
-        keep_for_replay(a, replay, i, n);
+        keep_for_replay(a, i, n);
 #endif
         GLM_LOOP
         for (int t = 0; holds && t < n; t++)
@@ -103,26 +103,15 @@ GLM_INLINE void window(const struct glm_kda *a, float *replay)
 
 GLM_KERNEL(launch)
 {
-    struct glm_kda a = {(const act_t *)launch.args[0],
-                        (const act_t *)launch.args[1],
-                        (const act_t *)launch.args[2],
-                        (const act_t *)launch.args[3],
-                        (const uint16_t *)launch.args[4],
-                        (const float *)launch.args[5],
-                        (const float *)launch.args[6],
-                        (const uint16_t *)launch.args[7],
-                        (act_t *)launch.args[8],
-                        (float *)launch.args[9],
-                        (act_t *)launch.args[11],
-                        nullptr,
-                        0,
-                        0,
-                        0};
+    struct glm_kda a = {};
+    glm_kda_take(launch.args, &a);
+    a.replay = (float *)launch.args[10];
+    a.out = (act_t *)launch.args[11];
     const bool here = glm_kda_place(launch.round, &a);
     glm_kda_padding(launch.round, &a);
     if (!here)
         return;
-    window(&a, (float *)launch.args[10]);
+    window(&a);
     if (glm_last_block(&launch.tickets[glm_block_z() * GLM_H + a.h], GLM_KDA_SLICES)) {
         glm_kda_finish(&a, 0, a.stream->n_rows);
         glm_kda_keep(&a);

@@ -213,21 +213,9 @@ GLM_INLINE void group(const struct glm_kda *a, int i, int n)
 
 GLM_KERNEL(launch)
 {
-    struct glm_kda a = {(const act_t *)launch.args[0],
-                        (const act_t *)launch.args[1],
-                        (const act_t *)launch.args[2],
-                        (const act_t *)launch.args[3],
-                        (const uint16_t *)launch.args[4],
-                        (const float *)launch.args[5],
-                        (const float *)launch.args[6],
-                        (const uint16_t *)launch.args[7],
-                        (act_t *)launch.args[8],
-                        (float *)launch.args[9],
-                        (act_t *)launch.args[10],
-                        nullptr,
-                        0,
-                        0,
-                        0};
+    struct glm_kda a = {};
+    glm_kda_take(launch.args, &a);
+    a.out = (act_t *)launch.args[10];
     const bool here = glm_kda_place(launch.round, &a);
     glm_kda_padding(launch.round, &a);
     if (!here)

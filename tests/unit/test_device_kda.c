@@ -4,6 +4,8 @@
  * those of one chunk, and a mistake of one planted in a copy is noticed. */
 #include "tests/support/kda_world.h"
 
+#include <string.h>
+
 #define NEED_DEVICE()                                             \
     do {                                                          \
         (void)state;                                              \
@@ -51,6 +53,27 @@ static void decode_and_commit_leave_what_the_host_leaves(void **state)
         release_pair(&host, &device);
         kda_world_release(&w);
     }
+}
+
+static void decode_without_replay_leaves_the_same(void **state)
+{
+    NEED_DEVICE();
+    struct kda_world w;
+    struct kda_run host, device;
+    kda_world_init(&w, NULL, 2, 64, 24, 0, "bf16");
+    char *replay = strstr(w.params[KDA_DECODE], "REPLAY=1");
+    assert_non_null(replay);
+    replay[strlen("REPLAY=")] = '0';
+    kda_world_device(&w);
+    run_pair(&w, &host, &device);
+    for (int32_t j = 0; j < 3; j++) {
+        const int32_t n[] = {1 + j, 1, 2 * j};
+        kda_decode(&host, n, n, 1, 1);
+        kda_decode(&device, n, n, 1, 1);
+        assert_true(kda_same_memory(&host, &device));
+    }
+    release_pair(&host, &device);
+    kda_world_release(&w);
 }
 
 static void every_window_has_the_hosts_bits(void **state)
@@ -220,6 +243,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decode_and_commit_leave_what_the_host_leaves),
+        cmocka_unit_test(decode_without_replay_leaves_the_same),
         cmocka_unit_test(every_window_has_the_hosts_bits),
         cmocka_unit_test(a_partly_kept_round_leaves_the_state_of_serial_rounds),
         cmocka_unit_test(prefill_leaves_what_the_host_leaves),
