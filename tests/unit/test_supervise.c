@@ -12,8 +12,8 @@
 #include "tests/support/fake_lane.h"
 #include "tests/support/folder.h"
 #include "tests/support/pico.h"
+#include "tests/support/segments.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -41,16 +41,6 @@ struct lane {
     struct glm_child head;
     char how[128]; /* how the head ended */
 };
-
-static int count_segments(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/dev/shm");
-    for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder))
-        n += strncmp(e->d_name, "glm-", 4) == 0;
-    closedir(folder);
-    return n;
-}
 
 static void lane_prepare(struct lane *l, const char *json)
 {
@@ -249,7 +239,8 @@ static void assert_failed_with(const struct lane *l, const char *what)
 
 static void serve_and_stop(struct lane *l, const char *launch, int world)
 {
-    int segments = count_segments();
+    struct segments segments;
+    segments_list(&segments);
     long pids[8];
     char host[GLM_NET_HOST_BYTES], at[GLM_NET_TEXT_BYTES];
     uint16_t port;
@@ -278,7 +269,7 @@ static void serve_and_stop(struct lane *l, const char *launch, int world)
     stop_in_order(l);
     for (int i = 1; i < world; i++)
         assert_gone_within(pids[i], 0);
-    assert_int_equal(count_segments(), segments);
+    assert_true(segments_are_those(&segments, LONG_MS));
     assert_null(folder_read(l->dir, "head.json", &(size_t){0}));
     int fd = -1;
     assert_int_equal(glm_net_listen(host, port, &fd, at, &err), GLM_OK);
@@ -382,10 +373,11 @@ static void restart_after_kill(struct lane *l, const char *launch, const char *w
 
 static void a_rank_killed_while_serving_restarts_the_set(void **state)
 {
-    int segments = count_segments();
+    struct segments segments;
+    segments_list(&segments);
     restart_after_kill(*state, "{}", "live", SIGKILL);
     restart_after_kill(*state, "{\"tcp\":1}", "live", SIGKILL);
-    assert_int_equal(count_segments(), segments);
+    assert_true(segments_are_those(&segments, LONG_MS));
 }
 
 static void a_rank_killed_while_loading_restarts_the_set(void **state)
@@ -426,7 +418,8 @@ static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
     static const char *const launches[] = {"{}", "{\"tcp\":1}", "{\"steps\":3000}",
                                            "{\"world\":2,\"hang_rank\":1}"};
     for (size_t i = 0; i < sizeof launches / sizeof launches[0]; i++) {
-        int segments = count_segments();
+        struct segments segments;
+        segments_list(&segments);
         lane_prepare(l, launches[i]);
         lane_start(l);
         cJSON *json = wait_state(l, i < 2 ? "live" : "loading", 1);
@@ -445,7 +438,7 @@ static void the_others_leave_within_two_seconds_of_a_killed_head(void **state)
         /* Told by control or by the data path, whichever comes first. */
         if (!log_has(l, 1, "glmd ends: rank 1 lost rank 0 in exchange"))
             assert_log_has(l, 1, "glmd ends: rank 0 is gone: the control connection is gone");
-        assert_int_equal(count_segments(), segments);
+        assert_true(segments_are_those(&segments, LONG_MS));
         /* The next head takes the folder over. */
         if (i == 0) {
             lane_start(l);
