@@ -17,7 +17,8 @@ struct glm_error {
  * An error already recorded in *err is kept: the first classification wins. */
 enum glm_status glm_fail(struct glm_error *err, enum glm_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The analyzer sees one file at a time, and would follow paths on which a failure returns GLM_OK. */
+/* The analyzer sees one file at a time, and would follow paths on which a failure returns GLM_OK.
+ */
 #ifdef __clang_analyzer__
 #define glm_fail(err, status, ...) (glm_fail(err, status, __VA_ARGS__), (status))
 #endif
