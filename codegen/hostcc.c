@@ -178,6 +178,9 @@ static enum glm_status ask_version(struct arena *arena, const char *const *argv,
     int wait_status = 0;
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
         ;
+    /* A wrapper's word, and an emulator's, for what is not there. */
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 127)
+        return cannot_run(ask[0], ENOENT, err);
     if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0 || text[0] == '\0')
         return glm_fail(err, GLM_EKERNEL,
                         "cannot use the host compiler '%s': '--version' failed with status %d",

@@ -1,36 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reads the names from /dev/shm. */
 #include "tests/support/segments.h"
 
 #include <dirent.h>
 #include <poll.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-enum { PATIENCE_MS = 20000, LOOK_MS = 50 };
-
-int segments_count(void)
+void segments_list(struct segments *out)
 {
-    int n = 0;
+    out->n = 0;
     DIR *folder = opendir("/dev/shm");
-    assert_non_null(folder);
-    for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder))
-        n += strncmp(e->d_name, "glm-", 4) == 0;
-    closedir(folder);
-    return n;
+    struct dirent *e;
+    while (folder && (e = readdir(folder)) != NULL)
+        if (strncmp(e->d_name, "glm-", 4) == 0 && out->n < SEGMENTS_MAX)
+            snprintf(out->names[out->n++], sizeof out->names[0], "%.47s", e->d_name);
+    if (folder)
+        closedir(folder);
 }
 
-void assert_no_more_segments(int before)
+static bool has(const struct segments *s, const char *name)
 {
-    int n = segments_count();
-    for (int ms = 0; n > before && ms < PATIENCE_MS; ms += LOOK_MS) {
-        (void)poll(NULL, 0, LOOK_MS);
-        n = segments_count();
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->names[i], name) == 0)
+            return true;
+    return false;
+}
+
+bool segments_are_those(const struct segments *before, int ms)
+{
+    struct segments came, now;
+    segments_list(&came);
+    for (;; ms -= 10) {
+        int n_left = 0;
+        segments_list(&now);
+        for (int i = 0; i < came.n; i++)
+            n_left += !has(before, came.names[i]) && has(&now, came.names[i]);
+        if (n_left == 0 || ms <= 0)
+            return n_left == 0;
+        (void)poll(NULL, 0, 10);
     }
-    if (n > before)
-        fail_msg("%d shared-memory segments stay, %d were there before", n, before);
 }

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The shared-memory segments of links that have a name: what a dead rank must not leave behind. */
-#ifndef GLM_TESTS_SUPPORT_SEGMENTS_H
-#define GLM_TESTS_SUPPORT_SEGMENTS_H
+/* Which shared memory segments have names. Other tests run meanwhile, and their names are short
+ * lived too, so a test compares names and not their number. */
+#ifndef GLM_TESTS_SEGMENTS_H
+#define GLM_TESTS_SEGMENTS_H
 
-/* Of the whole machine: tests that run beside this one have theirs, each until its peers mapped it.
- */
-int segments_count(void);
-/* Waits until there are no more than `before`; fails the test when some stay. */
-void assert_no_more_segments(int before);
+#include <stdbool.h>
+
+enum { SEGMENTS_MAX = 256 };
+
+struct segments {
+    char names[SEGMENTS_MAX][48];
+    int n;
+};
+
+void segments_list(struct segments *out);
+/* Does every name that came since go within ms? */
+bool segments_are_those(const struct segments *before, int ms);
 
 #endif

@@ -446,9 +446,10 @@ static void no_segment_keeps_its_name_once_all_are_attached(void **state)
 {
     (void)state;
     struct glm_link *links[4][GLM_LINK_MAX_WORLD];
-    int before = segments_count();
+    struct segments before;
+    segments_list(&before);
     test_links_connect("shm", 4, 100000, links);
-    assert_no_more_segments(before);
+    assert_true(segments_are_those(&before, 5000));
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             glm_link_free(links[i][j]);
