@@ -39,12 +39,13 @@ SUPPORT_C := $(wildcard tests/support/*.c)
 FUZZ_C    := $(wildcard tests/fuzz/fuzz_*.c)
 BENCH_C   := $(wildcard bench/bench_*.c)
 MEASURE_C := $(filter-out $(BENCH_C),$(wildcard bench/*.c))
-TEMPLATES := $(sort $(wildcard kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.cuh kernels-templates/*.json kernels-templates/*.h))
+TEMPLATES := $(sort $(wildcard kernels-templates/gpu_verified.txt kernels-templates/*.c kernels-templates/*.cu kernels-templates/*.cuh kernels-templates/*.json kernels-templates/*.h))
 
 objects = $(patsubst %.c,$(BUILD)/%.o,$(1))
 LIBRARIES := $(BUILD)/libcli.a $(BUILD)/libruntime.a $(BUILD)/libcodegen.a $(BUILD)/libspec.a
 
 .PHONY: all help check check-only test tests replays soak fuzz bench lint format format-check analyze golden generated \
+        gpu-check gpu-pack \
         install uninstall clean demo deps
 
 all: $(BUILD)/glmctl $(BUILD)/glmd ## build glmctl and glmd
@@ -90,6 +91,23 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBR
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+
+# A CUDA driver without a GPU, for what is above the driver.
+$(BUILD)/tests/fake/cuda_driver.so: tests/fake/cuda_driver.c kernels-templates/cuda_abi.h
+	@mkdir -p $(@D)
+	$(Q)$(CROSS)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fPIC -shared $< -o $@
+$(BUILD)/tests/test_cuda: | $(BUILD)/tests/fake/cuda_driver.so
+
+# A GPU's device tests, and what a machine without our libraries needs for them. The program finds
+# its libraries beside itself, without LD_LIBRARY_PATH, which a compiler that it starts would see.
+$(BUILD)/gpu/test_device: $(BUILD)/tests/unit/test_device.o $(BUILD)/libsupport.a $(LIBRARIES)
+	@mkdir -p $(@D)
+	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) -Wl,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' $(filter %.o,$^) \
+	    $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
+gpu-check: $(BUILD)/gpu/test_device ## run every CUDA kernel body on this machine's GPU (GLM_TEST_GPU=index)
+	$(Q)tests/gpu $(BUILD)/gpu
+gpu-pack: $(BUILD)/gpu/test_device ## pack those tests into build-gpu/ for a machine without our libraries
+	$(Q)tests/gpu-pack $< build-gpu
 
 # Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
 $(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o \

@@ -71,8 +71,8 @@ static void lane(const char *checkpoint, uint32_t world, const uint32_t *context
                  uint32_t n_reply)
 {
     uint32_t threads = world > glm_cores() ? 1 : glm_cores() / world;
-    struct pico *p = pico_open(
-        &(struct pico_options){.checkpoint = checkpoint, .world = world, .n_threads = threads});
+    struct pico *p = pico_open(&(struct pico_options){
+        .checkpoint = checkpoint, .world = world, .n_threads = threads, .eager = true});
     const struct glm_model *m = &pico_checkpoint(p)->model;
     const struct glm_plan *plan = pico_plan(p, 0);
     struct glm_device_figures all[PASSES], f;

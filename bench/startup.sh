@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How long a lane takes to LIVE, alone, with an empty kernel cache and with a warm one; what its
-# ranks hold in memory against the plan; how long `glmctl plan` takes. Prints CSV.
+# How long a lane takes to LIVE, alone, with an empty kernel cache and with a warm one; how long
+# `glmctl plan` takes. Prints CSV.
 # Usage: bench/startup.sh BUILD [RUNS]
 set -eu
 cd "$(dirname "$0")/.."
@@ -33,27 +33,10 @@ clock() {
     echo $(((${end/[.,]/} - ${start/[.,]/}) / 1000))
 }
 
-json() {
-    python3 -IS -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
-}
-
 live() {
     local lane=$1 cache=$2 run=$3 ms
     ms=$(clock "$build/glmctl" apply "$spec" --lane "$lane" --yes)
     echo "live,$lane,$cache,$run,$ms,ms"
-}
-
-memory() {
-    local lane=$1 planned pids peak i
-    "$build/glmctl" plan "$spec" --lane "$lane" -o json >"$work/plan"
-    "$build/glmctl" status "$spec" --lane "$lane" -o json >"$work/status"
-    mapfile -t planned < <(json "$work/plan" '"\n".join(str(r["total_bytes"]) for r in d["ranks"])')
-    mapfile -t pids < <(json "$work/status" '"\n".join(str(r["pid"]) for r in d["ranks"])')
-    for i in "${!pids[@]}"; do
-        peak=$(awk '/^VmHWM:/ {print $2 * 1024}' "/proc/${pids[i]}/status")
-        echo "memory planned,$lane,rank $i,1,${planned[i]},bytes"
-        echo "memory peak,$lane,rank $i,1,$peak,bytes"
-    done
 }
 
 plan() {
@@ -68,8 +51,6 @@ echo "what,lane,state,run,value,unit"
 for lane in tp1 tp2 tp3 tp4; do
     rm -rf "$GLM_CACHE_DIR"
     live "$lane" "empty cache" 1
-    "$build/glmctl" bench "$spec" --lane "$lane" --prompts 64,2048 --runs 1 >/dev/null
-    memory "$lane"
     "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1
     for ((run = 1; run <= runs; run++)); do
         live "$lane" warm "$run"
@@ -81,12 +62,12 @@ for file in clusters/tp*.yaml; do
     plan "$(basename "$file" .yaml)" "$file"
 done
 for name in glm-5.3-flash small8; do
-    sed -e "s|checkpoint: .*|checkpoint: synthetic:$name|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+    sed -e "s|checkpoint: .*|checkpoint: synthetic:$name|" -e '/^nodes:/,/^$/s/memory: [0-9]*MiB/memory: 400GiB/' \
         -e '/^  - name: tp[34]/,$d' "$spec" >"$work/$name.yaml"
     plan "synthetic:$name" "$work/$name.yaml"
 done
 mkdir "$work/pack"
 "$build/bench/bench_headers" "$work/pack" 120 4
-sed -e "s|checkpoint: .*|checkpoint: $work/pack|" -e '/^nodes:/,/^$/s/memory: 2GiB/memory: 400GiB/' \
+sed -e "s|checkpoint: .*|checkpoint: $work/pack|" -e '/^nodes:/,/^$/s/memory: [0-9]*MiB/memory: 400GiB/' \
     -e '/^  - name: tp[34]/,$d' "$spec" >"$work/pack.yaml"
 plan "headers of the full pack" "$work/pack.yaml"

@@ -11,6 +11,7 @@
 #include "cli/signals.h"
 #include "codegen/kernels.h"
 #include "runtime/state_dir.h"
+#include "runtime/tokenizer_fit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -67,6 +68,15 @@ static enum glm_status check_can_run(const struct compiled *c, struct glm_error 
                 r, node->name, node->host);
     }
     return GLM_OK;
+}
+
+/* The head would say so too, but by then what runs has been stopped. */
+static enum glm_status check_tokenizer(const struct compiled *c, struct glm_error *err)
+{
+    struct glm_tokenizer *t = NULL;
+    enum glm_status status = glm_tokenizer_fit(c->cluster->checkpoint_path, c->plans[0], &t, err);
+    glm_tokenizer_free(t);
+    return status;
 }
 
 static enum glm_status find_replaced(struct job *j, struct glm_error *err)
@@ -141,7 +151,8 @@ static enum glm_status write_plans(const struct compiled *c, const char *folder,
 
 struct build_watch {
     struct progress progress;
-    uint32_t rank, n_ranks, n_compiled;
+    uint32_t rank, n_ranks;
+    uint32_t n_kernels, n_compiled; /* of all ranks, equal ones once: what the plan says */
 };
 
 static bool on_built(void *context, uint32_t done, uint32_t total, const char *name)
@@ -150,6 +161,19 @@ static bool on_built(void *context, uint32_t done, uint32_t total, const char *n
     progress_show(&w->progress, "kernels of rank %u of %u: %u of %u (%s)", w->rank, w->n_ranks,
                   done, total, name);
     return !signals_pending();
+}
+
+/* Is the kernel before this one of this rank, or on a rank before it? */
+static bool is_known(const struct glm_launch_file *launch, uint32_t rank, uint32_t kernel)
+{
+    const char *digest = launch->ranks[rank].kernel_digests[kernel];
+    for (uint32_t r = 0; r <= rank; r++) {
+        const uint32_t n = r < rank ? launch->ranks[r].n_kernels : kernel;
+        for (uint32_t k = 0; k < n; k++)
+            if (strcmp(launch->ranks[r].kernel_digests[k], digest) == 0)
+                return true;
+    }
+    return false;
 }
 
 static enum glm_status build_rank(struct job *j, uint32_t r, struct build_watch *watch,
@@ -174,9 +198,12 @@ static enum glm_status build_rank(struct job *j, uint32_t r, struct build_watch 
         rank->kernel_paths[k] =
             realpath(builds[k].path, path) == NULL ? builds[k].path : arena_strdup(arena, path);
         rank->kernel_digests[k] = builds[k].digest;
-        watch->n_compiled += builds[k].compiled;
         if (rank->kernel_paths[k] == NULL)
             return glm_fail(err, GLM_ENOMEM, "out of memory");
+        if (is_known(&j->launch, r, k))
+            continue;
+        watch->n_kernels++;
+        watch->n_compiled += builds[k].compiled;
     }
     return GLM_OK;
 }
@@ -185,19 +212,16 @@ static enum glm_status build_kernels(struct job *j, struct glm_error *err)
 {
     struct build_watch watch = {.n_ranks = j->launch.n_ranks};
     struct glm_error found = {0};
-    uint32_t n_kernels = 0;
     enum glm_status status = GLM_OK;
     progress_init(&watch.progress);
-    for (uint32_t r = 0; status == GLM_OK && r < j->launch.n_ranks; r++) {
+    for (uint32_t r = 0; status == GLM_OK && r < j->launch.n_ranks; r++)
         status = build_rank(j, r, &watch, &found);
-        n_kernels += j->launch.ranks[r].n_kernels;
-    }
     if (status == GLM_OK)
         status = signals_check("building kernels", err);
     else if (status != GLM_ECANCELED || signals_check("building kernels", err) == GLM_OK)
         *err = found;
     if (status == GLM_OK)
-        progress_done(&watch.progress, "kernels: %u, %u compiled, %.1f s", n_kernels,
+        progress_done(&watch.progress, "kernels: %u, %u compiled, %.1f s", watch.n_kernels,
                       watch.n_compiled, progress_now_s() - j->began_s);
     else
         progress_end(&watch.progress);
@@ -230,6 +254,8 @@ static enum glm_status start_daemon(const char *folder, pid_t *pid, struct glm_e
     posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log, O_WRONLY | O_CREAT | O_APPEND,
                                      0600);
     posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
+    /* Whoever waits for the end of a pipe of ours must not wait for the lane's. */
+    posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
     int rc = posix_spawn(pid, glmd, &actions, &attributes, argv, environ);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
@@ -364,8 +390,8 @@ static void banner_text(const struct job *j, struct buf *out)
     buf_printf(out, "  experts %s, dense %s, head %s, kv %s, act %s\n",
                glm_expert_form_text(f->experts), glm_matrix_form_text(f->dense),
                glm_matrix_form_text(f->head), glm_kv_form_text(f->kv), glm_act_text(f->act));
-    buf_printf(out, "  look at it: glmctl status %s --lane %s\n", spec, j->lane->name);
-    buf_printf(out, "  stop it:    glmctl stop %s --lane %s\n", spec, j->lane->name);
+    buf_printf(out, "  look at it: %s status %s --lane %s\n", program_name(), spec, j->lane->name);
+    buf_printf(out, "  stop it:    %s stop %s --lane %s\n", program_name(), spec, j->lane->name);
 }
 
 static void result_json(const struct job *j, bool changed, struct buf *out)
@@ -513,8 +539,8 @@ static int failed(const struct job *j, const struct glm_error *err)
     if (err->status == GLM_ECANCELED)
         rc = signals_exit_status();
     if (j->down)
-        fprintf(stderr, "  lane %s is stopped; next: glmctl apply %s --lane %s\n", j->lane->name,
-                j->c->cluster->spec_path, j->lane->name);
+        fprintf(stderr, "  lane %s is stopped; next: %s apply %s --lane %s\n", j->lane->name,
+                program_name(), j->c->cluster->spec_path, j->lane->name);
     else
         fprintf(stderr, "  nothing that runs was touched\n");
     return rc;
@@ -548,6 +574,8 @@ static int steps(struct job *j)
         return already_there(j);
     if (status == GLM_OK)
         status = capacity_check(j->c, buf_text(&j->folder), j->request->replace, &err);
+    if (status == GLM_OK)
+        status = check_tokenizer(j->c, &err);
     if (status != GLM_OK)
         return fail(j->options, &err);
     int rc = show(j);

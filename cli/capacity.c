@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three questions before anything is stopped or started: does the machine have what the spec
- * declares, is enough of it free, and is the port. Lanes of any cluster count; only one of the same
- * cluster can be replaced. */
+/* Three questions before anything is stopped or started: does the machine have what the lane's
+ * plans need, is enough of it free, and is the port. Lanes of any cluster count; only one of the
+ * same cluster can be replaced. */
 #include "cli/capacity.h"
 
 #include "cli/host.h"
@@ -12,29 +12,6 @@
 static double gib(uint64_t bytes)
 {
     return (double)bytes / (1 << 30);
-}
-
-/* ---- what is declared ---- */
-
-static enum glm_status check_declared(const struct compiled *c, uint64_t total,
-                                      struct glm_error *err)
-{
-    const struct glm_cluster *cluster = c->cluster;
-    const struct glm_lane *lane = compiled_lane(c);
-    for (uint32_t r = 0; r < lane->n_ranks; r++) {
-        const uint64_t declared = glm_cluster_host_bytes(cluster, lane, lane->ranks[r]);
-        if (declared <= total)
-            continue;
-        enum glm_status status = glm_fail(
-            err, GLM_ECAPACITY,
-            "lane '%s' declares %.2f GiB for its nodes on '%s' ('%s'%s), which has %.2f GiB",
-            lane->name, gib(declared), cluster->nodes[lane->ranks[r]].host,
-            cluster->nodes[lane->ranks[r]].name, lane->n_ranks > 1 ? " and others" : "",
-            gib(total));
-        glm_error_hint(err, "lower nodes[].memory in %.180s", cluster->spec_path);
-        return status;
-    }
-    return GLM_OK;
 }
 
 /* ---- what other lanes hold ---- */
@@ -205,7 +182,10 @@ enum glm_status capacity_check(const struct compiled *c, const char *own, const 
     struct glm_error ignored = {0};
     (void)lane_status_read(own, &mine, &ignored);
     lanes_find(own, &others);
-    enum glm_status status = check_declared(c, machine.total_bytes, err);
+    enum glm_status status = GLM_OK;
+    for (uint32_t r = 0; status == GLM_OK && r < compiled_lane(c)->n_ranks; r++)
+        status = glm_plan_check_host(c->cluster, compiled_lane(c), c->plans,
+                                     compiled_lane(c)->ranks[r], machine.total_bytes, err);
     if (status == GLM_OK)
         status = check_port(c, &mine, &others, replace, err);
     for (uint32_t r = 0; status == GLM_OK && r < compiled_lane(c)->n_ranks; r++)

@@ -167,6 +167,21 @@ static bool seen_before(const struct glm_kernel_build *builds, uint32_t i)
     return false;
 }
 
+/* The templates whose CUDA bodies no GPU has passed as they are now. */
+static void write_unverified(const struct glm_plan *all, const struct glm_kernel_build *builds,
+                             struct buf *out)
+{
+    struct names templates = {.n = 0};
+    for (uint32_t i = 0; i < all->n_kernels; i++)
+        if (builds[i].unverified)
+            add_name(&templates, all->kernels[i].template_name);
+    if (templates.n == 0)
+        return;
+    buf_str(out, "not verified on a GPU as they are: ");
+    list_names(&templates, ", ", out);
+    buf_char(out, '\n');
+}
+
 static void write_text(const struct glm_plan *all, const struct glm_kernel_build *builds,
                        struct buf *out)
 {
@@ -189,6 +204,7 @@ static void write_text(const struct glm_plan *all, const struct glm_kernel_build
     }
     buf_printf(out, "%u kernels for %s, %u compiled, %u from the cache\n", n, all->target,
                n_compiled, n - n_compiled);
+    write_unverified(all, builds, out);
 }
 
 static void write_json(const struct glm_plan *all, const struct glm_kernel_build *builds,
@@ -208,6 +224,8 @@ static void write_json(const struct glm_plan *all, const struct glm_kernel_build
         json_member(out, ", ", "digest", b->digest);
         buf_printf(out, ", \"compiled\": %s, \"bytes\": %llu", b->compiled ? "true" : "false",
                    (unsigned long long)b->object_bytes);
+        if (r->known) /* a GPU's kernels alone */
+            buf_printf(out, ", \"verified\": %s", b->unverified ? "false" : "true");
         if (r->known)
             buf_printf(out,
                        ", \"registers\": %u, \"shared_bytes\": %u, \"stack_bytes\": %u, "

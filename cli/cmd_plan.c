@@ -37,7 +37,7 @@ static int save(const struct plan_options *o, struct compiled *c)
     buf_release(&text);
     if (status != GLM_OK)
         return fail(&o->common, &err);
-    fprintf(stderr, "saved; next: glmctl apply %s\n", o->out);
+    fprintf(stderr, "saved; next: %s apply %s\n", program_name(), o->out);
     return EXIT_DONE;
 }
 

@@ -25,7 +25,8 @@ static const struct opt_def status_options[] = {
 static void next_command(const struct target *t, const struct lane_status *s, struct buf *out)
 {
     if (!lane_is_live(s))
-        buf_printf(out, "glmctl %s %s --lane %s", s->running ? "logs" : "apply", t->file, t->lane);
+        buf_printf(out, "%s %s %s --lane %s", program_name(), s->running ? "logs" : "apply",
+                   t->file, t->lane);
 }
 
 static void print_ranks(const struct lane_status *s, struct buf *out)

@@ -11,6 +11,35 @@
 const char *const output_values[] = {"text", "json", NULL};
 const char *const color_values[] = {"auto", "always", "never", NULL};
 
+static const char *program = "glmctl";
+
+void set_program_name(const char *argv0)
+{
+    if (argv0 != NULL && strchr(argv0, '/') != NULL)
+        program = argv0;
+}
+
+const char *program_name(void)
+{
+    return program;
+}
+
+/* Hints come from all folders and say glmctl. */
+static void spoken_hint(const char *hint, struct buf *out)
+{
+    static const char name[] = "glmctl ";
+    const size_t len = sizeof name - 1;
+    for (const char *at = hint; *at != '\0'; at++) {
+        const bool starts_word = at == hint || at[-1] == ' ' || at[-1] == '\'';
+        if (!starts_word || strncmp(at, name, len) != 0) {
+            buf_char(out, *at);
+            continue;
+        }
+        buf_printf(out, "%s ", program);
+        at += len - 1;
+    }
+}
+
 bool wants_json(const struct common_options *o)
 {
     return o->output != NULL && strcmp(o->output, "json") == 0;
@@ -52,8 +81,12 @@ static void print_error(const struct glm_error *err, bool color)
 {
     fprintf(stderr, "%serror:%s %s\n", color ? "\033[1;31m" : "", color ? "\033[0m" : "",
             err->message[0] != '\0' ? err->message : glm_status_text(err->status));
-    if (err->hint[0] != '\0')
-        fprintf(stderr, "  hint: %s\n", err->hint);
+    if (err->hint[0] != '\0') {
+        struct buf hint = {0};
+        spoken_hint(err->hint, &hint);
+        fprintf(stderr, "  hint: %s\n", buf_text(&hint));
+        buf_release(&hint);
+    }
 }
 
 int fail(const struct common_options *o, const struct glm_error *err)
@@ -63,14 +96,16 @@ int fail(const struct common_options *o, const struct glm_error *err)
         print_error(err, wants_color(o, stderr));
         return rc;
     }
-    struct buf out = {0};
+    struct buf out = {0}, hint = {0};
+    spoken_hint(err->hint, &hint);
     buf_printf(&out, "{\"format_version\": %d, \"error\": {", OUTPUT_FORMAT);
     json_member(&out, "", "status", glm_status_text(err->status));
     json_member(&out, ", ", "message", err->message);
-    json_member(&out, ", ", "hint", err->hint);
+    json_member(&out, ", ", "hint", buf_text(&hint));
     buf_str(&out, "}}\n");
     print_result(&out);
     buf_release(&out);
+    buf_release(&hint);
     return rc;
 }
 
@@ -78,7 +113,7 @@ int fail_usage(const char *command, const struct glm_error *err)
 {
     const struct common_options none = {0};
     print_error(err, wants_color(&none, stderr));
-    fprintf(stderr, "  see:  glmctl %s%s--help\n", command, *command != '\0' ? " " : "");
+    fprintf(stderr, "  see:  %s %s%s--help\n", program, command, *command != '\0' ? " " : "");
     return EXIT_USAGE;
 }
 

@@ -44,6 +44,11 @@ enum { OUTPUT_FORMAT = 1 };
 bool wants_json(const struct common_options *o);
 bool wants_color(const struct common_options *o, FILE *stream);
 
+/* What the next command that a message names starts with: argv[0] where the user typed a path, else
+ * glmctl. main sets it first. */
+void set_program_name(const char *argv0);
+const char *program_name(void);
+
 /* Prints `error: message` and its hint on stderr, or with -o json {"format_version", "error"} on
  * stdout. Returns the exit status that fits: EXIT_INTERRUPTED for GLM_ECANCELED. */
 int fail(const struct common_options *o, const struct glm_error *err);

@@ -4,7 +4,7 @@
 #include "cli/compile.h"
 
 #include "cli/launch.h"
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/kernels.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
  * codegen/launch.c's, starting what it says apply.c's. */
 #include "cli/launch.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 
 #include <errno.h>
 #include <libgen.h>
@@ -60,7 +60,7 @@ static uint32_t ranks_on_host(const struct glm_cluster *c, const struct glm_lane
 uint32_t launch_default_threads(uint32_t n_ranks)
 {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t threads = cores < 1 ? 1 : (uint32_t)cores / n_ranks;
+    uint32_t threads = cores < 1 || n_ranks < 1 ? 1 : (uint32_t)cores / n_ranks;
     return threads < 1 ? 1 : threads;
 }
 

@@ -102,6 +102,7 @@ int main(int argc, char **argv)
     int n_words = 0;
     setlocale(LC_CTYPE, "C.UTF-8");
     signals_init();
+    set_program_name(argv[0]);
     if (argc < 2) {
         print_commands(stderr);
         return EXIT_USAGE;

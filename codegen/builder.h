@@ -89,7 +89,7 @@ const char *glm_build_vector(struct glm_builder *b, const struct glm_site *site,
                              const char *tensor, const char *form, uint64_t n);
 /* The device form of a dense matrix of this lane, decided from its uncut inputs k and the width of
  * the unit its inputs are cut by (0: not cut), so that it is the same for every TP:
- * q4 needs groups of 64, fp8 of 128; q4 falls back to fp8, fp8 to bf16 (formats.md 5). */
+ * q4 needs groups of 64, fp8 of 128; q4 falls back to fp8, fp8 to bf16 (docs/formats.md 5). */
 const char *glm_build_form(enum glm_matrix_form wanted, uint64_t k, uint64_t cut_unit);
 
 /* ---- states and buffers ---- */

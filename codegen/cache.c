@@ -5,7 +5,7 @@
  * What goes into an entry and its digest is decided in kernels.c. */
 #include "codegen/cache.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/json_util.h"
 #include "codegen/kernels.h"
 #include "spec/base/log.h"

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pool's size and the refusal of what does not fit. Owns the parts of the memory table; their
- * sizes come from memory.c. A node's room is its declared memory less its reserve; an undeclared
- * one is found at apply, which checks the table again. */
+ * sizes come from memory.c and process.c. A node's room is its declared memory less its reserve; an
+ * undeclared one is found at apply, which checks the table again. */
 #include "codegen/capacity.h"
 #include "codegen/memory.h"
+#include "codegen/process.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -22,6 +23,9 @@ enum part {
     PART_DECODE,
     PART_PREFILL,
     PART_SCRATCH,
+    PART_EXCHANGES,
+    PART_PROCESS,
+    PART_REQUESTS,
     N_PARTS
 };
 
@@ -36,6 +40,9 @@ static const char *const part_names[N_PARTS] = {
     [PART_DECODE] = "decode buffers",
     [PART_PREFILL] = "prefill buffers",
     [PART_SCRATCH] = "scratch",
+    [PART_EXCHANGES] = "exchanges",
+    [PART_PROCESS] = "process",
+    [PART_REQUESTS] = "requests",
 };
 
 static const enum part part_of_class[GLM_N_CLASSES] = {
@@ -49,7 +56,7 @@ static uint64_t extents_of(uint64_t n_tokens)
     return (n_tokens + GLM_PLAN_EXTENT - 1) / GLM_PLAN_EXTENT;
 }
 
-static enum glm_status measure(const struct glm_capacity_rank *r,
+static enum glm_status measure(const struct glm_lane *lane, const struct glm_capacity_rank *r,
                                const struct glm_manifest *manifests, uint32_t n_manifests,
                                uint64_t parts[N_PARTS], struct glm_error *err)
 {
@@ -69,6 +76,12 @@ static enum glm_status measure(const struct glm_capacity_rank *r,
     uint32_t threads = r->node->device != GLM_DEVICE_CPU ? 1
                        : r->node->threads                ? r->node->threads
                                                          : ASSUMED_THREADS;
+    parts[PART_PROCESS] = glm_process_bytes(p, r->node->device, threads);
+    if (r->node->device != GLM_DEVICE_CUDA) { /* a GPU's memory holds neither */
+        parts[PART_EXCHANGES] = glm_exchange_bytes(p);
+        if (p->rank == 0)
+            parts[PART_REQUESTS] = glm_request_bytes(lane->max_body_bytes, p->limits.window_tokens);
+    }
     enum glm_status st = glm_arena_bytes(p, 0, &parts[PART_DECODE], err);
     if (st == GLM_OK)
         st = glm_arena_bytes(p, 1, &parts[PART_PREFILL], err);
@@ -151,7 +164,7 @@ static enum glm_status settle_pool(const struct glm_lane *lane, struct glm_capac
     if (lane->pool_tokens)
         return GLM_OK;
     for (uint32_t i = 0; i < n_ranks; i++) {
-        enum glm_status st = measure(&ranks[i], manifests, n_manifests, parts, err);
+        enum glm_status st = measure(lane, &ranks[i], manifests, n_manifests, parts, err);
         if (st != GLM_OK)
             return st;
         uint64_t fixed = sum(parts), have = room(ranks[i].node);
@@ -174,7 +187,7 @@ enum glm_status glm_capacity_settle(const struct glm_lane *lane, struct glm_capa
         st = settle_pool(lane, ranks, n_ranks, manifests, n_manifests, &extents, err);
     for (uint32_t i = 0; i < n_ranks && st == GLM_OK; i++) {
         ranks[i].plan->limits.pool_tokens = extents * GLM_PLAN_EXTENT;
-        st = measure(&ranks[i], manifests, n_manifests, parts, err);
+        st = measure(lane, &ranks[i], manifests, n_manifests, parts, err);
         if (st == GLM_OK && sum(parts) > room(ranks[i].node))
             st = too_large(lane, &ranks[i], parts, err);
         if (st == GLM_OK)

@@ -42,6 +42,9 @@ struct glm_backend {
 
 extern const struct glm_backend glm_backend_host, glm_backend_cuda;
 
+/* What every host kernel is compiled with, up to NULL; -march=TARGET comes behind. */
+extern const char *const glm_hostcc_flags[];
+
 /* GLM_EKERNEL naming the targets that there are. */
 enum glm_status glm_backend_find(const char *target, const struct glm_backend **out,
                                  struct glm_error *err);

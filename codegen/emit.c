@@ -4,7 +4,7 @@
  * object. Where it is compiled is hostcc.c and nvrtc.c, where it is kept is cache.c. */
 #include "codegen/kernels.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of device forms: which planes a member has, their bytes and alignment. Sources:
- * reference/formats.md 3 (EXL3), 5 (q4, fp8); kernels-templates/README.md. */
+ * docs/formats.md 3 (EXL3), 5 (q4, fp8); kernels-templates/README.md. */
 #include "codegen/forms.h"
 
 #include "codegen/plan.h"

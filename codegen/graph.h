@@ -12,9 +12,8 @@ struct glm_share {
     uint32_t first, count;
 };
 
-/* Dimension `total` in whole `unit`s over `world` ranks, remainders to the lowest ranks (design 4;
- * reference/cluster.md 4.3). rotate: the first rank that gets a remainder unit moves by one a
- * layer. */
+/* Dimension `total` in whole `unit`s over `world` ranks, remainders to the lowest ranks (design 4).
+ * rotate: the first rank that gets a remainder unit moves by one a layer. */
 struct glm_share glm_split(uint32_t total, uint32_t unit, uint32_t world, uint32_t rank,
                            uint32_t rotate);
 
@@ -47,7 +46,7 @@ enum glm_status glm_plan_check_host(const struct glm_cluster *c, const struct gl
 /* Equal in all but the name: one build serves both. */
 bool glm_kernels_equal(const struct glm_plan_kernel *a, const struct glm_plan_kernel *b);
 
-/* Device figures that prices are made of (reference/kernels.md 1). */
+/* Device figures that prices are made of (price.c has those of a GB10). */
 struct glm_device_figures {
     double read_bytes_s;  /* streaming read bandwidth */
     double cache_bytes_s; /* the same when the bytes fit in cache_bytes */

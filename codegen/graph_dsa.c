@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* DSA: latent attention over the pools an indexer selects, and the last incomplete pool (model.md
- * d.5, d.6). The indexer and the latents are replicated, so that every rank selects the same keys;
- * queries and values are cut by heads. kv_b is used absorbed: its key part on the query, its value
- * part after attention. */
+/* DSA: latent attention over the pools an indexer selects, and the last incomplete pool
+ * (docs/model.md 4). The indexer and the latents are replicated, so that every rank selects the
+ * same keys; queries and values are cut by heads. kv_b is used absorbed: its key part on the query,
+ * its value part after attention. */
 #include "codegen/builder.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static const char *const kv_words[] = {
 static const char *const kv_dtypes[] = {
     [GLM_KV_FP32] = "f32", [GLM_KV_BF16] = "bf16", [GLM_KV_FP8] = "fp8"};
 
-/* A cache row of n values: fp8 rows carry a scale and pad to 16 bytes (formats.md 6.2). */
+/* A cache row of n values: fp8 rows carry a scale and pad to 16 bytes (docs/formats.md 6). */
 static uint64_t kv_row_bytes(enum glm_kv_form kv, uint64_t n)
 {
     return kv == GLM_KV_FP32 ? 4 * n : kv == GLM_KV_BF16 ? 2 * n : n + 16;
@@ -159,7 +159,7 @@ static void prepare_steps(struct glm_builder *b, const struct glm_site *site, ui
                    GLM_INT("IK_STRIDE", in.stride, "buffer dsa.in"),
                    GLM_INT("IG_STRIDE", m->d_index, "buffer dsa.ig"),
                    GLM_WORD("NORM_EPS", glm_float_text(b, m->norm_eps), "model.norm_eps"),
-                   GLM_WORD("K_EPS", "1e-06", "reference model.md d.6")));
+                   GLM_WORD("K_EPS", "1e-06", "docs/model.md 4")));
     glm_step_matmul(
         b, site,
         &(struct glm_matmul){

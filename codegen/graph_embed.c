@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The embedding: token id → row of the table, copied into every residual stream (model.md d.1).
+/* The embedding: token id → row of the table, copied into every residual stream (docs/model.md 2).
  * Owns the activations that all blocks share: x [R, S·D] the streams, u [R, D] what a block reads,
  * partial [R, D] a rank's fp32 share of what it answers, summed the same over all ranks. */
 #include "codegen/builder.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hyper-connections: two sites a layer, each one kernel that writes the pending block's answer back
- * into the residual streams and mixes, reads and norms them for the next block (model.md d.3). The
- * first site of the model has nothing pending. */
+ * into the residual streams and mixes, reads and norms them for the next block (docs/model.md 2).
+ * The first site of the model has nothing pending. */
 #include "codegen/builder.h"
 
 static const char *mix_kernel(struct glm_builder *b, bool write)

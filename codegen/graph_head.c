@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a forward program: the last write-back, the mean of the streams, the final norm, and
- * the head over the rows whose logits are wanted (model.md d.9). The head is cut by vocabulary. */
+ * the head over the rows whose logits are wanted (docs/model.md 6). The head is cut by vocabulary.
+ */
 #include "codegen/builder.h"
 
 static const char *head_form(const struct glm_builder *b)

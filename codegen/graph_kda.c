@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* KDA: a gated delta rule over a fixed state per head (model.md d.4). Cut by heads; f_a and g_a are
- * replicated. Per stream: the state [H, D key, D value] in fp32, twice, so that a round writes
+/* KDA: a gated delta rule over a fixed state per head (docs/model.md 3). Cut by heads; f_a and g_a
+ * are replicated. Per stream: the state [H, D key, D value] in fp32, twice, so that a round writes
  * beside the committed one, and a ring of the convolution's inputs. With several verify rows a
  * round also records what each row did to the state, and commit replays the rows that are kept. */
 #include "codegen/builder.h"

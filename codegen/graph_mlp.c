@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The dense SwiGLU (model.md d.7), as a layer's MLP and as the shared expert of a MoE layer: gate
- * and up stacked, cut by width, down cut by its inputs. */
+/* The dense SwiGLU (docs/model.md 5), as a layer's MLP and as the shared expert of a MoE layer:
+ * gate and up stacked, cut by width, down cut by its inputs. */
 #include "codegen/builder.h"
 
 /* Weights layers.{L}.PREFIX.gate_up and .down from tensors TENSORS.{gate,up,down}_proj. */

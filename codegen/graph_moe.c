@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The mixture of experts (model.md d.8): a replicated router, every routed expert on every rank by
- * width, the shared expert added as the last summand. Gate and up are cut by outputs, down by
- * inputs at the same boundaries, so nothing is exchanged inside an expert (formats.md 4.1). */
+/* The mixture of experts (docs/model.md 5): a replicated router, every routed expert on every rank
+ * by width, the shared expert added as the last summand. Gate and up are cut by outputs, down by
+ * inputs at the same boundaries, so nothing is exchanged inside an expert (docs/formats.md 4). */
 #include "codegen/builder.h"
 
 #include <string.h>

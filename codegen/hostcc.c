@@ -27,9 +27,9 @@ enum { MAX_WORDS = 128, VERSION_LIMIT_BYTES = 16 * 1024 };
 static const char *const host_targets[] = {"x86-64",    "x86-64-v2", "x86-64-v3",
                                            "x86-64-v4", "armv8-a",   "armv8.2-a"};
 
-static const char *const flags[] = {
-    "-std=gnu17",        "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
-    "-fno-trapping-math"};
+const char *const glm_hostcc_flags[] = {
+    "-std=gnu17",         "-O3", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno",
+    "-fno-trapping-math", NULL};
 
 const char *glm_host_target(void)
 {
@@ -91,8 +91,8 @@ static enum glm_status fill_argv(struct arena *arena, const char *target, const 
         return glm_fail(err, GLM_EKERNEL, "cannot build kernels: GLM_HOST_CC is set but empty");
     *n_compiler = n;
     argv[0] = argv[0] == NULL ? NULL : absolute(arena, argv[0]);
-    for (size_t i = 0; ok && i < sizeof flags / sizeof flags[0]; i++)
-        ok = add_words(arena, flags[i], argv, &n);
+    for (size_t i = 0; ok && glm_hostcc_flags[i] != NULL; i++)
+        ok = add_words(arena, glm_hostcc_flags[i], argv, &n);
     const char *march = arena_printf(arena, "-march=%s", target);
     ok = ok && march != NULL && add_words(arena, march, argv, &n);
     ok = ok && add_words(arena, more == NULL ? "" : more, argv, &n);
@@ -178,6 +178,9 @@ static enum glm_status ask_version(struct arena *arena, const char *const *argv,
     int wait_status = 0;
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR)
         ;
+    /* A wrapper's word, and an emulator's, for what is not there. */
+    if (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 127)
+        return cannot_run(ask[0], ENOENT, err);
     if (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0 || text[0] == '\0')
         return glm_fail(err, GLM_EKERNEL,
                         "cannot use the host compiler '%s': '--version' failed with status %d",

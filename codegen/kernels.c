@@ -6,8 +6,10 @@
 #include "codegen/kernels.h"
 
 #include "codegen/cache.h"
-#include "codegen/digest.h"
+#include "codegen/includes.h"
 #include "codegen/json_util.h"
+#include "codegen/verified.h"
+#include "spec/base/digest.h"
 #include "spec/base/log.h"
 
 #include <pthread.h>
@@ -38,6 +40,7 @@ struct object {
     struct build *build; /* while its compiler runs */
     bool done;           /* under the build's lock */
     bool cached;
+    bool unverified;
 };
 
 struct build {
@@ -56,74 +59,6 @@ struct build {
 static enum glm_status no_memory(const struct build *b)
 {
     return glm_fail(b->err, GLM_ENOMEM, "cannot build the kernels: out of memory");
-}
-
-/* The quoted name of an #include line that starts at text, or false. */
-static bool include_name(const char *text, const char *end, char name[100])
-{
-    static const char word[] = "include";
-    while (text < end && (*text == ' ' || *text == '\t'))
-        text++;
-    if (text == end || *text++ != '#')
-        return false;
-    while (text < end && (*text == ' ' || *text == '\t'))
-        text++;
-    if ((size_t)(end - text) < sizeof word || memcmp(text, word, sizeof word - 1) != 0)
-        return false;
-    text += sizeof word - 1;
-    while (text < end && (*text == ' ' || *text == '\t'))
-        text++;
-    if (text == end || *text++ != '"')
-        return false;
-    const char *close = memchr(text, '"', (size_t)(end - text));
-    size_t len = close == NULL ? 0 : (size_t)(close - text);
-    if (len == 0 || len >= 100)
-        return false;
-    memcpy(name, text, len);
-    name[len] = '\0';
-    return true;
-}
-
-static enum glm_status add_include(const struct build *b, struct object *o, const char *from,
-                                   const char *name)
-{
-    for (uint32_t i = 0; i < o->n_files; i++)
-        if (strcmp(o->files[i].name, name) == 0)
-            return GLM_OK;
-    if (o->n_files == 1 + MAX_INCLUDES)
-        return glm_fail(b->err, GLM_EKERNEL, "cannot build kernel '%s': more than %d headers",
-                        o->kernel, MAX_INCLUDES);
-    struct glm_cache_file *file = &o->files[o->n_files];
-    file->text = glm_template_source(name, &file->len);
-    if (file->text == NULL)
-        return glm_fail(b->err, GLM_EKERNEL,
-                        "cannot build kernel '%s': '%s' includes '%s', which is no template file",
-                        o->kernel, from, name);
-    file->name = arena_strdup(b->arena, name);
-    if (file->name == NULL)
-        return no_memory(b);
-    o->n_files++;
-    return GLM_OK;
-}
-
-/* All headers that the sources reach; the list grows while it is walked. */
-static enum glm_status add_includes(const struct build *b, struct object *o)
-{
-    for (uint32_t i = 0; i < o->n_files; i++) {
-        const char *text = o->files[i].text, *end = text + o->files[i].len;
-        while (text < end) {
-            const char *line_end = memchr(text, '\n', (size_t)(end - text));
-            char name[100];
-            line_end = line_end == NULL ? end : line_end;
-            if (include_name(text, line_end, name)) {
-                enum glm_status status = add_include(b, o, o->files[i].name, name);
-                if (status != GLM_OK)
-                    return status;
-            }
-            text = line_end < end ? line_end + 1 : end;
-        }
-    }
-    return GLM_OK;
 }
 
 /* All that decides the object. Origins are comments and left out: the same matrix shape in two
@@ -205,9 +140,12 @@ static enum glm_status emit_object(const struct build *b, const struct glm_manif
     }
     buf_release(&source);
     if (status == GLM_OK)
-        status = add_includes(b, o);
+        status =
+            glm_includes_add(o->kernel, b->arena, o->files, &o->n_files, 1 + MAX_INCLUDES, b->err);
     if (status == GLM_OK)
         status = digest_object(b, m, k, o);
+    if (status == GLM_OK && b->cc.backend->language == GLM_LANGUAGE_CUDA)
+        status = glm_body_unverified(m, b->arena, &o->unverified, b->err);
     if (status != GLM_OK)
         return status;
     o->entry = arena_printf(b->arena, "%s/%s.%s", b->cache, m->name, o->digest);
@@ -443,6 +381,7 @@ static enum glm_status answer(const struct build *b, struct glm_kernel_build **b
         const struct object *o = &b->objects[b->object_of[i]];
         list[i].name = b->plan->kernels[i].name;
         list[i].compiled = !o->cached;
+        list[i].unverified = o->unverified;
         memcpy(list[i].digest, o->digest, sizeof list[i].digest);
         snprintf(list[i].path, sizeof list[i].path, "%s/%s", o->entry, b->cc.backend->object);
         list[i].object_bytes = file_bytes(list[i].path);

@@ -21,8 +21,9 @@ enum glm_status glm_kernel_emit(const struct glm_manifest *m, const struct glm_p
 struct glm_kernel_build {
     const char *name; /* the plan's kernel */
     char digest[65];
-    char path[512]; /* the object in the cache */
-    bool compiled;  /* false: it was in the cache */
+    char path[512];  /* the object in the cache */
+    bool compiled;   /* false: it was in the cache */
+    bool unverified; /* a CUDA body that no GPU has passed as it is now (verified.h) */
     uint64_t object_bytes;
     struct glm_kernel_resources resources;
 };

@@ -3,7 +3,7 @@
  * checked. A saved plan is refused when a plan in it is not the one its digests were made from. */
 #include "codegen/launch.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/json_util.h"
 #include "codegen/plan_check.h"
 

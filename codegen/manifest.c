@@ -17,7 +17,8 @@
 #include <string.h>
 
 enum { MANIFEST_MAX_BYTES = 256 * 1024, MANIFEST_MAX_PARAMS = 48, MAX_SPILL_BYTES = 65536 };
-/* What every GPU from compute capability 8.9 takes (reference/kernels.md 1.1). */
+/* What every GPU from compute capability 8.9 takes (CUDA C programming guide, compute
+ * capabilities). */
 enum { WARP = 32, MAX_BLOCK = 1024, MAX_MIN_BLOCKS = 32, MAX_SHARED_BYTES = 101376 };
 enum { MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535, MAX_TICKETS = 1 << 20 };
 #define MAX_SCRATCH_BYTES 1099511627776.0 /* 2^40 */

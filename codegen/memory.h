@@ -14,7 +14,7 @@ enum { GLM_PLAN_ALIGN = 64, GLM_PLAN_EXTENT = 2048 };
 uint64_t glm_plane_bytes(const struct glm_plan_state *s, const struct glm_plan_limits *l);
 /* Bytes that one more pool extent of 2048 tokens takes over all planes. */
 uint64_t glm_extent_bytes(const struct glm_plan *p);
-/* Cache bytes a token, extents and alignment aside: formats.md 6.1. */
+/* Cache bytes a token, extents and alignment aside: docs/formats.md 6. */
 double glm_token_bytes(const struct glm_plan *p);
 /* Marks the buffers that an arena's programs name: used[n_buffers]. Errors: GLM_EPLAN. */
 enum glm_status glm_arena_buffers(const struct glm_plan *p, uint32_t arena_i, bool *used,

@@ -2,7 +2,7 @@
 /* The back end of CUDA targets: NVRTC, opened at run time, makes a cubin of exactly the target's
  * architecture; it needs neither GPU nor driver. No header of a toolkit is used: a kernel's own
  * headers are handed over in memory. The options keep the bits: no contraction of a*b+c that the
- * body did not write, IEEE division, square root and subnormals (reference/kernels.md 4.5, 6.1).
+ * body did not write, IEEE division, square root and subnormals.
  * Which kernels are built, and where the result is kept, is for kernels.c and cache.c. */
 #include "codegen/kernels.h"
 
@@ -156,11 +156,19 @@ static const char *const fixed_options[] = {
     "--ptxas-options=-v",
     "--ptxas-options=--warn-on-spills",
 };
-enum { N_FIXED = sizeof fixed_options / sizeof fixed_options[0] };
+enum { N_FIXED = sizeof fixed_options / sizeof fixed_options[0], MAX_OPTIONS = N_FIXED + 2 };
+
+/* From 12.9 on NVRTC keeps results of its own where there is a driver, and what it finds there
+ * comes without the report of resources. */
+static bool has_own_cache(int major, int minor)
+{
+    return major > 12 || (major == 12 && minor >= 9);
+}
 
 struct state {
     struct library library;
-    const char *options[N_FIXED + 1];
+    const char *options[MAX_OPTIONS];
+    int n_options;
 };
 
 static enum glm_status init(const char *target, struct arena *arena, struct glm_compiler *out,
@@ -190,13 +198,15 @@ static enum glm_status init(const char *target, struct arena *arena, struct glm_
     }
     cc.name = arena_printf(arena, "NVRTC %d.%d", major, minor);
     cc.version = describe(&s->library, major, minor, arena);
-    s->options[0] = arena_printf(arena, "-arch=%s", target);
+    s->options[s->n_options++] = arena_printf(arena, "-arch=%s", target);
+    for (size_t i = 0; i < N_FIXED; i++)
+        s->options[s->n_options++] = fixed_options[i];
+    if (has_own_cache(major, minor))
+        s->options[s->n_options++] = "-no-cache";
     struct buf command = {0};
-    buf_printf(&command, "nvrtc %s", s->options[0] == NULL ? "" : s->options[0]);
-    for (size_t i = 0; i < N_FIXED; i++) {
-        s->options[1 + i] = fixed_options[i];
-        buf_printf(&command, " %s", fixed_options[i]);
-    }
+    buf_str(&command, "nvrtc");
+    for (int i = 0; i < s->n_options; i++)
+        buf_printf(&command, " %s", s->options[i] == NULL ? "" : s->options[i]);
     cc.command = command.failed ? NULL : arena_strdup(arena, command.data);
     buf_release(&command);
     if (cc.name == NULL || cc.version == NULL || s->options[0] == NULL || cc.command == NULL)
@@ -273,7 +283,7 @@ static enum glm_status compile_program(const struct glm_compiler *cc, program p,
 {
     const struct state *s = cc->state;
     struct buf log = {0};
-    int result = s->library.compile(p, N_FIXED + 1, s->options);
+    int result = s->library.compile(p, s->n_options, s->options);
     enum glm_status status = keep(cc, p, s->library.log_size, s->library.log, folder, "kernel.log",
                                   &log, result == 0 ? err : NULL);
     if (result != 0)

@@ -149,7 +149,8 @@ struct glm_plan_limits {
 
 struct glm_plan_memory {
     const char *part; /* "experts", "dense", "head", "embedding", "other weights", "pool",
-                         "streams", "decode buffers", "prefill buffers", "scratch" */
+                         "streams", "decode buffers", "prefill buffers", "scratch", "exchanges",
+                         "process", "requests" */
     uint64_t bytes;
 };
 

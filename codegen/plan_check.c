@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(GLM_EXTENT_ROWS == GLM_POOL_EXTENT_TOKENS, "one size of extent");
+
 /* What a step's argument may name: weights, states and buffers share one namespace. */
 enum object_kind { OBJECT_WEIGHT, OBJECT_STATE, OBJECT_BUFFER };
 struct object {
@@ -126,7 +128,10 @@ static void check_slice(struct json_reader *r, const char *key, const struct glm
 {
     size_t mark = json_enter(r, key);
     uint64_t last, end;
-    if (s->groups > 1 && s->stride < s->take)
+    if (s->groups > PLAN_MAX_GROUPS || (s->groups > 1 && s->take == 0))
+        json_fail(r, "has %" PRIu64 " groups of %" PRIu64 ": at most %d, of 1 or more", s->groups,
+                  s->take, PLAN_MAX_GROUPS);
+    else if (s->groups > 1 && s->stride < s->take)
         json_fail(r, "has groups of %" PRIu64 " every %" PRIu64 ": they overlap", s->take,
                   s->stride);
     else if (__builtin_mul_overflow(s->groups - 1, s->stride, &last) ||

@@ -12,6 +12,7 @@ enum {
     PLAN_MAX_BYTES = 2 * 1024 * 1024,
     PLAN_MAX_WEIGHTS = 4096,
     PLAN_MAX_PARTS = 64,
+    PLAN_MAX_GROUPS = 1 << 16, /* of a slice; a group is a head */
     PLAN_MAX_STATES = 1024,
     PLAN_MAX_ARENAS = 16,
     PLAN_MAX_BUFFERS = 1024,

@@ -3,7 +3,7 @@
  * one sealed plan's file. Both are over the bytes that plan_write.c writes. */
 #include "codegen/plan.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What one run of a program costs: bytes, operations and exchanges from the manifests' expressions,
- * time from a device's own figures (design 5; reference/kernels.md 1). Owns no figure of a kernel:
+ * time from a device's own figures (design 5). Owns no figure of a kernel:
  * those are its manifest's. */
 #include "codegen/graph.h"
 
@@ -19,10 +19,11 @@ struct pricing {
     struct glm_error *err;
 };
 
-/* GB10 (reference/kernels.md 1.1, 1.2, 1.4; cluster.md 4.4): 235 GB/s streaming, bf16 tensor
+/* GB10, from measurements that its users published (jayleaton/glm53-tensorfold-spark; exchanges:
+ * one-shot RDMA between Sparks); nobody here has run one. 235 GB/s streaming, bf16 tensor
  * operations as cuBLAS reaches them. A kernel that streams from memory pays 0.73 us of gap in a
- * graph and about 1.9 us until the memory is busy (the size table of 1.4: 0.25 to 8 MB take 1.6 to
- * 2.9 us longer than their bytes). EXL3 decoding hides behind the reads. An exchange is 10 us to a
+ * graph and about 1.9 us until the memory is busy: launches of 0.25 to 8 MB take 1.6 to 2.9 us
+ * longer than their bytes. EXL3 decoding hides behind the reads. An exchange is 10 us to a
  * neighbour, 17 us with a relay, then (world - 1) times its bytes at 22 GB/s over both rails. */
 struct glm_device_figures glm_gb10_figures(uint32_t world, enum glm_topology topology)
 {

@@ -122,10 +122,10 @@ static void print_ranks(const struct glm_summary *s, struct buf *out)
     width = width > 20 ? 20 : width;
     bool gib = largest >= (UINT64_C(4) << 30);
     double unit = gib ? 1024.0 * 1024 * 1024 : 1024.0 * 1024;
-    buf_printf(
-        out,
-        "rank  %-*s  device  heads  experts  weights     pool  streams  buffers    total  memory\n",
-        width, "node");
+    buf_printf(out,
+               "rank  %-*s  device  heads  experts  weights    pool streams buffers process   "
+               "total  memory\n",
+               width, "node");
     for (uint32_t i = 0; i < s->n_ranks; i++) {
         const struct glm_summary_rank *r = &s->ranks[i];
         char device[24], heads[24], experts[24], memory[40] = "not declared";
@@ -136,13 +136,16 @@ static void print_ranks(const struct glm_summary *s, struct buf *out)
             snprintf(memory, sizeof memory, "%.0f%% of %.*f",
                      percent((double)r->total_bytes, (double)r->room_bytes), gib ? 1 : 0,
                      (double)r->room_bytes / unit);
-        buf_printf(out, "%4u  %-*.*s  %-6s  %5s  %7s  %7.2f  %7.2f  %7.2f  %7.2f  %7.2f  %s\n", i,
+        buf_printf(out, "%4u  %-*.*s  %-6s  %5s  %7s  %7.2f %7.2f %7.2f %7.2f %7.2f %7.2f  %s\n", i,
                    width, width, r->node->name, device, heads, experts,
                    (double)r->weight_bytes / unit, (double)r->pool_bytes / unit,
                    (double)r->stream_bytes / unit, (double)r->buffer_bytes / unit,
+                   (double)(r->process_bytes + r->request_bytes) / unit,
                    (double)r->total_bytes / unit, memory);
     }
-    buf_printf(out, "      sizes in %s; memory is what a node declares less its reserve\n\n",
+    buf_printf(out,
+               "      sizes in %s; process: with what requests may hold; memory: declared less "
+               "reserve\n\n",
                gib ? "GiB" : "MiB");
 }
 
@@ -192,10 +195,13 @@ static void json_rank(const struct glm_summary *s, uint32_t rank, struct buf *ou
     buf_printf(
         out,
         "\"weight_bytes\": %llu, \"pool_bytes\": %llu, \"stream_bytes\": %llu, "
-        "\"buffer_bytes\": %llu, \"total_bytes\": %llu, \"memory_bytes\": %llu, "
+        "\"buffer_bytes\": %llu, \"process_bytes\": %llu, \"request_bytes\": %llu, "
+        "\"total_bytes\": %llu, \"memory_bytes\": "
+        "%llu, "
         "\"reserve_bytes\": %llu, \"decode_read_bytes\": %.0f, \"decode_write_bytes\": %.0f}",
         (unsigned long long)r->weight_bytes, (unsigned long long)r->pool_bytes,
         (unsigned long long)r->stream_bytes, (unsigned long long)r->buffer_bytes,
+        (unsigned long long)r->process_bytes, (unsigned long long)r->request_bytes,
         (unsigned long long)r->total_bytes, (unsigned long long)r->node->memory_bytes,
         (unsigned long long)r->node->reserve_bytes, r->decode.read_bytes, r->decode.write_bytes);
     buf_str(out, rank + 1 < s->n_ranks ? ",\n" : "\n");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a dimension is cut over ranks: whole units, remainders to the lowest ranks, no padding
- * (design 4; reference/cluster.md 4.2 and 4.3). Owns the one table of cut dimensions; which tensor
+ * (design 4). Owns the one table of cut dimensions; which tensor
  * is cut along which of them is the blocks' business (graph_*.c). */
 #include "codegen/graph.h"
 

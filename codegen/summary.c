@@ -4,6 +4,7 @@
 #include "codegen/summary.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 enum { PRICE_CONTEXT_TOKENS = 8192 };
@@ -20,17 +21,31 @@ static void widen(struct glm_range *r, uint32_t value)
     r->high = value > r->high ? value : r->high;
 }
 
+/* Where a part of the memory table is counted; all others are weights. */
+static const struct {
+    const char *part;
+    size_t offset;
+} columns[] = {
+    {"pool", offsetof(struct glm_summary_rank, pool_bytes)},
+    {"streams", offsetof(struct glm_summary_rank, stream_bytes)},
+    {"decode buffers", offsetof(struct glm_summary_rank, buffer_bytes)},
+    {"prefill buffers", offsetof(struct glm_summary_rank, buffer_bytes)},
+    {"scratch", offsetof(struct glm_summary_rank, buffer_bytes)},
+    {"exchanges", offsetof(struct glm_summary_rank, process_bytes)},
+    {"process", offsetof(struct glm_summary_rank, process_bytes)},
+    {"requests", offsetof(struct glm_summary_rank, request_bytes)},
+};
+
 static void rank_memory(struct glm_summary_rank *r, const struct glm_plan *p)
 {
     for (uint32_t i = 0; i < p->n_memory; i++) {
-        const char *part = p->memory[i].part;
-        uint64_t bytes = p->memory[i].bytes;
-        uint64_t *to = strcmp(part, "pool") == 0                                 ? &r->pool_bytes
-                       : strcmp(part, "streams") == 0                            ? &r->stream_bytes
-                       : strstr(part, "buffers") || strcmp(part, "scratch") == 0 ? &r->buffer_bytes
-                                                                                 : &r->weight_bytes;
-        *to += bytes;
-        r->total_bytes += bytes;
+        size_t offset = offsetof(struct glm_summary_rank, weight_bytes);
+        for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++) {
+            if (strcmp(p->memory[i].part, columns[c].part) == 0)
+                offset = columns[c].offset;
+        }
+        *(uint64_t *)((char *)r + offset) += p->memory[i].bytes;
+        r->total_bytes += p->memory[i].bytes;
     }
 }
 
@@ -151,15 +166,27 @@ static void find_links(struct glm_summary *s)
     }
 }
 
-/* Kernels that differ in more than their name: equal ones are one build. */
-static uint32_t distinct_kernels(const struct glm_plan *p)
+static bool has_kernel(const struct glm_plan *p, uint32_t n, const struct glm_plan_kernel *k)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (glm_kernels_equal(&p->kernels[i], k))
+            return true;
+    }
+    return false;
+}
+
+/* Kernels of all ranks that differ in more than their name: equal ones are one build. */
+static uint32_t distinct_kernels(struct glm_plan *const *plans, uint32_t n_ranks)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->n_kernels; i++) {
-        bool seen = false;
-        for (uint32_t j = 0; j < i && !seen; j++)
-            seen = glm_kernels_equal(&p->kernels[i], &p->kernels[j]);
-        n += !seen;
+    for (uint32_t r = 0; r < n_ranks; r++) {
+        for (uint32_t i = 0; i < plans[r]->n_kernels; i++) {
+            const struct glm_plan_kernel *k = &plans[r]->kernels[i];
+            bool seen = has_kernel(plans[r], i, k);
+            for (uint32_t other = 0; other < r && !seen; other++)
+                seen = has_kernel(plans[other], plans[other]->n_kernels, k);
+            n += !seen;
+        }
     }
     return n;
 }
@@ -190,7 +217,7 @@ enum glm_status glm_summarise(const struct glm_cluster *c, uint32_t lane_i,
             return st;
     }
     find_links(&s);
-    s.n_kernels = distinct_kernels(plans[0]);
+    s.n_kernels = distinct_kernels(plans, s.n_ranks);
     s.n_launches = s.ranks[0].decode.n_kernels;
     s.n_exchanges = s.ranks[0].decode.n_exchanges;
     *out = s;

@@ -14,7 +14,10 @@ struct glm_range {
 struct glm_summary_rank {
     const struct glm_node *node;
     struct glm_range heads, experts; /* attention heads; expert width */
-    uint64_t weight_bytes, pool_bytes, stream_bytes, buffer_bytes, total_bytes;
+    uint64_t weight_bytes, pool_bytes, stream_bytes, buffer_bytes;
+    uint64_t process_bytes; /* exchanges among it */
+    uint64_t request_bytes; /* set aside for requests */
+    uint64_t total_bytes;
     uint64_t room_bytes;     /* declared memory less reserve; 0: not declared */
     struct glm_price decode; /* one row, program decode and sample */
 };
@@ -33,8 +36,9 @@ struct glm_summary {
     uint32_t n_ranks, busiest; /* the rank that reads the most a token */
     struct glm_summary_link links[GLM_MAX_RANKS * (GLM_MAX_RANKS - 1) / 2];
     uint32_t n_links;
-    uint32_t n_kernels, n_launches, n_exchanges; /* of rank 0: to build; a decode round */
-    uint32_t context_tokens;                     /* that prices hold for */
+    uint32_t n_kernels;                /* to build for all ranks, equal ones once */
+    uint32_t n_launches, n_exchanges;  /* of rank 0: a decode round */
+    uint32_t context_tokens;           /* that prices hold for */
     bool has_figures;                  /* the devices' speed is known: the following are set */
     double decode_s, decode_floor_s;   /* a token of one stream */
     double round_s;                    /* a round of all streams, one row each */

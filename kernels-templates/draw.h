@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A token from gathered candidates (reference/drafters.md 4): a function of the row's logits and of
+/* A token from gathered candidates (docs/model.md 8): a function of the row's logits and of
  * (seed, position) alone, the same bits on every rank, host or device. Plain C on IEEE doubles with
  * explicit fma: logarithm and exponential are ours, since no two libraries agree on theirs.
  *

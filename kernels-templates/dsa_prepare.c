@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a round's rows leave in the sparse attention's caches: the normed latent, the indexer's
  * normed key and gate in a ring, and the pooled key of each pool that a row completes; also the
- * normed query input of the next products (model.md d.5, d.6).
+ * normed query input of the next products (docs/model.md 4).
  *
  * Three phases: norms by row; pools, whose members are rows of this round or, before it, of the
  * ring; the ring. The ring waits for the pools only where a chunk is so long that it would

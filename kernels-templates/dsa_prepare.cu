@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a round's rows leave in the sparse attention's caches: the normed latent, the indexer's
  * normed key and gate in a ring, and the pooled key of each pool that a row completes; also the
- * normed query input of the next products (model.md d.5, d.6). Bits are the host body's.
+ * normed query input of the next products (docs/model.md 4). Bits are the host body's.
  *
  * A row is one block's. The block whose row completes a pool norms the pool's other keys of this
  * round once more, so that no block waits for another; the ring, whose rows some may still read, is

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which pools a row attends to: scores of the complete pools it may see, the exact TOPK largest,
- * ties to the lower pool (model.md d.6). While all fit there is nothing to score.
+ * ties to the lower pool (docs/model.md 4). While all fit there is nothing to score.
  *
  * Keys are turned once for up to GROUP rows of a stream, so that 16 pools lie in a vector and a
  * score's sum has one order: channels, then heads. Few rows are spread over all threads by spans of

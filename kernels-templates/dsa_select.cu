@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which pools a row attends to: scores of the complete pools it may see, the exact TOPK largest,
- * ties to the lower pool (model.md d.6). While all fit there is nothing to score.
+ * ties to the lower pool (docs/model.md 4). While all fit there is nothing to score.
  *
  * A block scores SPAN pools of a row, a thread a pool: its key stays in registers while the heads
  * pass. A score's sum has the host's order, channels then heads, so that the selection is the

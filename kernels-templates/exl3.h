@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* EXL3 on the host: decodes 128-column blocks of a matrix in its device form and multiplies rows by
- * them (reference/formats.md 2). Owns the codec, the rotations' rounding points and the product's
+ * them (docs/formats.md 3). Owns the codec, the rotations' rounding points and the product's
  * order; which rows meet which matrix is the body's work.
  *
  * Device form of k inputs and n outputs: for each 128 outputs, for each 16 inputs, the eight tiles

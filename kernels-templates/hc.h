@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The write-back of a hyper-connection, shared by hc_mix and hc_final: what the sub-layer gave
- * joins the residual streams with the weights that the site's mix left (model.md d.3). */
+ * joins the residual streams with the weights that the site's mix left (docs/model.md 2). */
 #ifndef GLM_HC_H
 #define GLM_HC_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* After the last layer: writes the pending sub-layer back, then the unweighted mean of the streams
- * and the final norm (model.md d.3, d.9). A row is one block's. */
+ * and the final norm (docs/model.md 2, 6). A row is one block's. */
 #include "hc.cuh"
 
 GLM_KERNEL(launch)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hyper-connection's boundary: writes the pending sub-layer back into the streams, computes the
  * next site's weights (2S+S² dots over all streams, sigmoid, Sinkhorn), reads the mixed input and
- * norms it (model.md d.2, d.3).
+ * norms it (docs/model.md 2).
  *
  * The dots run over fixed blocks of columns, all streams of a block together, whose 16-lane sums
  * are added in block order. A block of a row needs nothing of another block, so few rows of a wide
@@ -91,7 +91,7 @@ GLM_INLINE void block_sums(const struct site *a, int64_t r, int n_rows, int b,
         block_dots(a->fn + d0, n, v, sums, n_rows, k, 1);
 }
 
-/* Row softmax + eps, a column pass, then ITERS - 1 times rows and columns (model.md d.3). */
+/* Row softmax + eps, a column pass, then ITERS - 1 times rows and columns (docs/model.md 2). */
 static void sinkhorn(float m[GLM_S][GLM_S])
 {
     for (int it = 0; it < GLM_ITERS; it++) {

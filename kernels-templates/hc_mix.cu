@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A hyper-connection's boundary: writes the pending sub-layer back into the streams, computes the
  * next site's weights (2S+S² dots over all streams, sigmoid, Sinkhorn), reads the mixed input and
- * norms it (model.md d.2, d.3). The order of sums is the host body's, and so are the bits.
+ * norms it (docs/model.md 2). The order of sums is the host body's, and so are the bits.
  *
  * A block has TILE rows and one block of columns: it copies its part of fn to shared memory in a
  * ring of two stages, so that a single row keeps 24 KB in flight, and leaves 16 lane sums a dot in
@@ -138,7 +138,7 @@ GLM_INLINE void block_sums(const struct site *a, int block)
         sums[MIXES][u - (GROUP - 16)] = lane_squares(a, r, u - (GROUP - 16));
 }
 
-/* Row softmax + eps, a column pass, then ITERS - 1 times rows and columns (model.md d.3). */
+/* Row softmax + eps, a column pass, then ITERS - 1 times rows and columns (docs/model.md 2). */
 GLM_INLINE void sinkhorn(float m[GLM_S][GLM_S])
 {
     for (int it = 0; it < GLM_ITERS; it++) {

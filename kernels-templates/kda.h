@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What decode, replay and prefill of the gated delta rule share (model.md d.4): a row's inputs of
- * one head (convolution, norms, decay), one step of the state, and the gated output norm. The state
- * is [head][key][value]; a head is worked by one thread.
+/* What decode, replay and prefill of the gated delta rule share (docs/model.md 3): a row's inputs
+ * of one head (convolution, norms, decay), one step of the state, and the gated output norm. The
+ * state is [head][key][value]; a head is worked by one thread.
  *
  * One step, with a = decay of a key channel:
  *   r[v] = Σ_i k[i] a[i] S[i][v]      δ[v] = β (value[v] - r[v])      S'[i][v] = a[i] S[i][v] +

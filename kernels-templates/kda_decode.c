@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Recurrent gated delta rule: the rows of a stream in order, from its committed state (version v)
- * to version v^1, which holds the state after the last row (model.md d.4). What kda_replay needs to
- * stop after fewer rows is kept when REPLAY is 1. Work is divided by (head, stream): nothing is
+ * to version v^1, which holds the state after the last row (docs/model.md 3). What kda_replay needs
+ * to stop after fewer rows is kept when REPLAY is 1. Work is divided by (head, stream): nothing is
  * summed across threads. */
 #include "kda.h"
 

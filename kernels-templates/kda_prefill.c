@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunked gated delta rule for prompt rows (model.md d.4), in place on the committed version. A
+/* Chunked gated delta rule for prompt rows (docs/model.md 3), in place on the committed version. A
  * head is walked in groups of 16 rows that begin at multiples of 16, so that a prompt cut anywhere
  * on the grid of 64 goes through the same groups. In a group, with a_t the decay of row t, P_t =
  * a_1 ... a_t and S the state that enters: w_t[s]  = k_s a_{s+1} ... a_t                 s <= t,

@@ -2,8 +2,8 @@
 /* Rows of the token and pool caches in the lane's KV form. A row of width w:
  *   fp32  4w bytes      bf16  2w bytes
  *   fp8   w e4m3 codes, an fp32 scale that is a power of two, zeros to w + 16 bytes; codes and
- * scale are made from the row rounded to bf16 and give back code · scale exactly (formats.md 6.2)
- * A row's bytes depend on that row alone. */
+ * scale are made from the row rounded to bf16 and give back code · scale exactly
+ * (docs/formats.md 6). A row's bytes depend on that row alone. */
 #ifndef GLM_KV_H
 #define GLM_KV_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of absorbed queries over latent rows, which are key and value at once: a row's selected
- * pools, then the tokens behind its last complete pool, in ascending position (model.md d.5, d.6).
+ * pools, then the tokens behind its last complete pool, in ascending position (docs/model.md 4).
  * A complete pool that was not selected is not attended to, even if it holds the row itself.
  *
  * A row's keys are cut into chunks of CHUNK by their number in its own list. In a chunk an online

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention of absorbed queries over latent rows, which are key and value at once: a row's selected
- * pools, then the tokens behind its last complete pool, in ascending position (model.md d.5, d.6).
+ * pools, then the tokens behind its last complete pool, in ascending position (docs/model.md 4).
  * A complete pool that was not selected is not attended to, even if it holds the row itself.
  *
  * A block has a chunk of 512 keys of a row for all heads: a tile of keys is converted once, into

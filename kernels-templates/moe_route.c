@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Router logits → the TOPK experts of each row and their weights (reference/model.md d.8): picked
+/* Router logits → the TOPK experts of each row and their weights (docs/model.md 5): picked
  * by sigmoid + bias, best first, ties to the lower id; weighted by the unbiased sigmoids over their
  * sum in pick order, times SCALE. A padded row picks -1 with weight 0. */
 #include "prelude.h"

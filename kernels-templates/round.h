@@ -37,7 +37,7 @@ struct glm_round_stream {
     int32_t n_extents;
 };
 
-/* How one wanted logits row is turned into a token (reference/drafters.md 4). */
+/* How one wanted logits row is turned into a token (docs/model.md 8). */
 struct glm_draw {
     uint64_t seed;
     int32_t position;  /* of the token to be drawn */

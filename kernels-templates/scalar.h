@@ -184,7 +184,7 @@ GLM_INLINE float glm_softplus(float x)
     return glm_max1(x, 0.0f) + glm_log1p(glm_exp(x > 0 ? -x : x));
 }
 
-/* ---- SwiGLU with the gate clamped above only (reference/model.md d.7) ---- */
+/* ---- SwiGLU with the gate clamped above only (docs/model.md 5) ---- */
 
 /* silu(min(gate, limit)) * clip(up): still to be stored as an activation, which rounds it. */
 GLM_INLINE float glm_swiglu(float gate, float up, float limit)

@@ -36,7 +36,7 @@ GLM_INLINE float glm_square_sum(const act_t *row, int n)
 }
 
 /* y = w · (x · (mean x² + eps)^(-1/2)), the product in brackets stored as an activation before it
- * meets w (model.md d.2), for a row in shared memory, n a multiple of 16. */
+ * meets w (docs/model.md 2), for a row in shared memory, n a multiple of 16. */
 GLM_INLINE void glm_rms_norm(act_t *y, const act_t *row, const uint16_t *w, int n, float eps)
 {
     const float scale = glm_inverse_root(glm_square_sum(row, n) * (1.0f / (float)n) + eps);

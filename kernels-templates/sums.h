@@ -97,13 +97,14 @@ GLM_INLINE void glm_transpose16(glm_f32x16 a[16])
 #else
     const int lanes = GLM_NATIVE_LANES;
     for (int step = 8; step >= lanes; step /= 2) /* whole registers change places */
-        for (int i = 0; i < 16; i++)
-            for (int part = 0; (i & step) == 0 && part < GLM_NATIVE; part++)
-                if ((part & (step / lanes)) == 0) {
-                    glm_nf t = a[i].v[part + step / lanes];
-                    a[i].v[part + step / lanes] = a[i + step].v[part];
-                    a[i + step].v[part] = t;
-                }
+        for (int pair = 0; pair < 16; pair += 2 * step)
+            for (int i = pair; i < pair + step; i++)
+                for (int part = 0; part < GLM_NATIVE; part++)
+                    if ((part & (step / lanes)) == 0) {
+                        glm_nf t = a[i].v[part + step / lanes];
+                        a[i].v[part + step / lanes] = a[i + step].v[part];
+                        a[i + step].v[part] = t;
+                    }
 #if GLM_NATIVE == 2
     for (int i = 0; i < 16; i++)
         if ((i & 4) == 0)
@@ -142,7 +143,7 @@ GLM_INLINE float glm_square_sum(const act_t *x, int n)
 }
 
 /* y = w · (x · (mean x² + eps)^(-1/2)), the product in brackets stored as an activation before it
- * meets w (model.md d.2). y may be x. n a multiple of 16. */
+ * meets w (docs/model.md 2). y may be x. n a multiple of 16. */
 GLM_INLINE void glm_rms_norm(act_t *y, const act_t *x, const uint16_t *w, int n, float eps)
 {
     glm_f32x16 scale = glm_splat(glm_inverse_root(glm_square_sum(x, n) * (1.0f / (float)n) + eps));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = silu(min(gate, LIMIT)) * clip(up, LIMIT) of rows that hold gate, then up
- * (reference/model.md d.7). Threads share sixteens of columns over all rows. */
+ * (docs/model.md 5). Threads share sixteens of columns over all rows. */
 #include "prelude.h"
 
 enum { SIXTEENS = GLM_N / 16 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* y = silu(min(gate, LIMIT)) * clip(up, LIMIT) of rows that hold gate, then up
- * (reference/model.md d.7). A thread has eight columns of a row. */
+ * (docs/model.md 5). A thread has eight columns of a row. */
 #include "prelude.cuh"
 
 static_assert(GLM_N % 8 == 0 && GLM_X_STRIDE % 8 == 0, "rows are read 16 bytes at a time");

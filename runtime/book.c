@@ -26,18 +26,18 @@ struct entry {
     struct glm_error *err;
 };
 
-#define REFUSE(e, ...) refuse((e), __VA_ARGS__)
-static enum glm_status refuse(const struct entry *e, const char *format, ...)
+#define REFUSE(e, ...) (refuse((e), __VA_ARGS__), GLM_EINVAL)
+static void refuse(const struct entry *e, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-static enum glm_status refuse(const struct entry *e, const char *format, ...)
+static void refuse(const struct entry *e, const char *format, ...)
 {
     char rule[256];
     va_list args;
     va_start(args, format);
     vsnprintf(rule, sizeof rule, format, args);
     va_end(args);
-    return glm_fail(e->err, GLM_EINVAL, "cannot run operation %u (%s): %s", e->op_i,
-                    glm_op_text(e->op->kind), rule);
+    glm_fail(e->err, GLM_EINVAL, "cannot run operation %u (%s): %s", e->op_i,
+             glm_op_text(e->op->kind), rule);
 }
 
 static enum glm_status claim(const struct entry *e, uint32_t n, int32_t *extents)

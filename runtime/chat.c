@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Renders a conversation as the released GLM chat template does (reference/model.md (j)), byte for
+/* Renders a conversation as the released GLM chat template does (docs/model.md 10), byte for
  * byte. What requests have that the template does not know (further efforts, developer messages) is
  * mapped by the HTTP routes before it comes here. */
 #include "runtime/chat.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The GLM chat layout (reference/model.md (j)): messages, tools and switches → prompt text. Request
+/* The GLM chat layout (docs/model.md 10): messages, tools and switches → prompt text. Request
  * JSON is read with libyajl into struct glm_json, which keeps number texts and key order. A reply's
  * ids are split in reply.h. */
 #ifndef GLM_RUNTIME_CHAT_H

@@ -5,12 +5,16 @@
  * partials travelled. Links know nothing of ranks' order; the executor knows nothing of links. */
 #include "runtime/collective.h"
 
+#include "codegen/process.h"
 #include "runtime/clock.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert((int)GLM_SUM_OWNER_BYTES == (int)GLM_OWNER_BYTES,
+               "the plan counts partial sums by it");
 
 enum {
     WAIT_US = 100000,        /* longest sleep before abort and deadline are looked at */

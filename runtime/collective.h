@@ -3,7 +3,7 @@
  *   gather  every rank's `bytes` bytes, in rank order, on every rank
  *   sum     fp32, added in rank order (0 first) for every element: all ranks hold the same bits.
  * Large sums go by owner rows (each rank adds and redistributes its part), chosen by size alone and
- * with the same bits (design 6; reference/cluster.md 4.4). Every rank calls the same collectives in
+ * with the same bits (design 6). Every rank calls the same collectives in
  * the same order with the same sizes, one at a time.
  *
  * Owner: the round thread; abort and stats are for any thread. Only new and prepare allocate. */

@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/net.h"
 #include "runtime/secret.h"
+#include "spec/base/digest.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -28,8 +29,8 @@ enum glm_status glm_conn_init(struct glm_conn *c, int fd, bool is_head, const ui
     memcpy(c->secret, secret, sizeof c->secret);
     uint8_t random[GLM_CONN_NONCE_CHARS / 2];
     enum glm_status status = glm_secret_random(random, sizeof random, err);
-    for (size_t i = 0; status == GLM_OK && i < sizeof random; i++)
-        snprintf(c->nonce + 2 * i, 3, "%02x", random[i]);
+    if (status == GLM_OK)
+        glm_hex(random, sizeof random, c->nonce);
     if (status == GLM_OK && is_head) {
         char hello[80];
         snprintf(hello, sizeof hello, "{\"role\":\"head\",\"nonce\":\"%s\"}", c->nonce);

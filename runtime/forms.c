@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Host converters of weights: takes a rank's slice of an uncut tensor and writes the layout that
- * the host kernels stream. Owns the layouts and the quantizers (reference/formats.md 5 and 8);
+ * the host kernels stream. Owns the layouts and the quantizers (docs/formats.md 3, 5);
  * leaves files, members and the order of work to the loader. Sources are hostile: shapes and
  * slices are checked before an address is formed, values may be anything. */
 #include "runtime/forms.h"
@@ -271,8 +271,8 @@ enum glm_status glm_form_place(const char *form, const struct glm_plan_part *par
 
 /* ---- EXL3 ---- */
 
-/* 16-bit chunk c of a tile's bit stream: the stored words come in swapped pairs (formats.md 2.1).
- */
+/* 16-bit chunk c of a tile's bit stream: the stored words come in swapped pairs
+ * (docs/formats.md 3). */
 static uint16_t stream_chunk(const char *tile, unsigned c)
 {
     uint16_t chunk;
@@ -328,7 +328,7 @@ enum glm_status glm_form_place_exl3(const char *form, const struct glm_plan_part
                                     const struct glm_exl3_source *source, void *out,
                                     struct glm_error *err)
 {
-    if (strncmp(form, "exl3:", 5) || form[5] < '1' || form[5] > '8' || form[6] != ':')
+    if (strncmp(form, "exl3:", 5) != 0 || form[5] < '1' || form[5] > '8' || form[6] != ':')
         return glm_fail(err, GLM_EPLAN, "cannot place '%s' as '%s': want exl3:BITS:CODEBOOK",
                         part->tensor, form);
     enum glm_status st = slice_check(part, "rows", &part->rows, part->n_rows, err);

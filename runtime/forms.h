@@ -42,10 +42,10 @@ enum glm_status glm_form_place_exl3(const char *form, const struct glm_plan_part
 
 /* ---- Single rows: what place does, for kernel tests and the cache's rows ---- */
 
-/* 64 values → 16 code words (nibble j of word l: value 16 j + l), bf16 scale and bias; formats.md
- * 5.1, mse ranges. */
+/* 64 values → 16 code words (nibble j of word l: value 16 j + l), bf16 scale and bias;
+ * docs/formats.md 5, mse ranges. */
 void glm_q4_group(const float values[64], uint16_t codes[16], uint16_t *scale, uint16_t *bias);
-/* 128 values → e4m3 codes and fp32 scale; formats.md 5.2. */
+/* 128 values → e4m3 codes and fp32 scale; docs/formats.md 5. */
 void glm_fp8_block(const float values[128], uint8_t codes[128], float *scale);
 
 #endif

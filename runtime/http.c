@@ -5,6 +5,7 @@
  * http_clients.c. */
 #include "runtime/http_exchange.h"
 
+#include "codegen/process.h"
 #include "runtime/clock.h"
 #include "spec/base/log.h"
 
@@ -22,7 +23,6 @@
 
 enum {
     HTTP_THREADS = 4,
-    MAX_CONNECTIONS = 512,
     EXCHANGE_ARENA_BYTES = 256 << 10,
     MAX_KEYS = 64,
     KEY_FILE_BYTES = 64 << 10,
@@ -577,11 +577,17 @@ static enum glm_status bind_socket(struct glm_http *h, uint16_t *port, struct gl
                        "find its holder with: ss -ltnp 'sport = :%u', or change lanes[].listen",
                        l->listen_port);
     } else {
-        struct sockaddr_storage bound;
+        union {
+            struct sockaddr_storage any;
+            struct sockaddr_in v4;
+            struct sockaddr_in6 v6;
+        } bound = {0};
         socklen_t len = sizeof bound;
-        getsockname(h->socket, (struct sockaddr *)&bound, &len);
-        *port = ntohs(bound.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&bound)->sin6_port
-                                                  : ((struct sockaddr_in *)&bound)->sin_port);
+        if (getsockname(h->socket, (struct sockaddr *)&bound, &len) != 0)
+            status =
+                glm_fail(err, GLM_EIO, "cannot read a socket's own address: %s", strerror(errno));
+        else
+            *port = ntohs(bound.any.ss_family == AF_INET6 ? bound.v6.sin6_port : bound.v4.sin_port);
     }
     freeaddrinfo(address);
     return status;
@@ -606,7 +612,7 @@ static enum glm_status start_daemon(struct glm_http *h, struct glm_error *err)
         0, NULL, NULL, on_request, h, MHD_OPTION_EXTERNAL_LOGGER, on_mhd_log, NULL,
         MHD_OPTION_LISTEN_SOCKET, h->socket, MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, h, MHD_OPTION_THREAD_POOL_SIZE, HTTP_THREADS,
-        MHD_OPTION_CONNECTION_LIMIT, MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+        MHD_OPTION_CONNECTION_LIMIT, GLM_MAX_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
         h->limits.stall_s, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)(64 << 10),
         MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
     if (h->daemon == NULL)
@@ -658,20 +664,21 @@ enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
     return GLM_OK;
 }
 
-struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch)
+struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch,
+                                               const struct glm_plan *plan)
 {
-    const uint64_t bodies = 8 * launch->max_body_bytes, least = 256 << 20;
-    return (struct glm_http_limits){.keepalive_ms = 15000,
-                                    .idle_ms = 120000,
-                                    .body_ms = 60000,
-                                    .stall_s = 120,
-                                    .held_bytes = bodies > least ? bodies : least};
+    return (struct glm_http_limits){
+        .keepalive_ms = 15000,
+        .idle_ms = 120000,
+        .body_ms = 60000,
+        .stall_s = 120,
+        .held_bytes = glm_request_bytes(launch->max_body_bytes, plan->limits.window_tokens)};
 }
 
 enum glm_status glm_http_start(const struct glm_launch_file *launch, const struct glm_plan *plan,
                                struct glm_http **out, uint16_t *port, struct glm_error *err)
 {
-    const struct glm_http_limits limits = glm_http_default_limits(launch);
+    const struct glm_http_limits limits = glm_http_default_limits(launch, plan);
     return glm_http_start_with(launch, plan, &limits, out, port, err);
 }
 

@@ -24,8 +24,9 @@ struct glm_http_limits {
     uint32_t stall_s;      /* for a client to take a part of its answer */
     uint64_t held_bytes;   /* bodies and what is read from them, over all requests */
 };
-/* 15 s, 2 min, 1 min, 2 min; 8 bodies of the largest size, at least 256 MiB. */
-struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch);
+/* 15 s, 2 min, 1 min, 2 min; what the plan counts for requests. */
+struct glm_http_limits glm_http_default_limits(const struct glm_launch_file *launch,
+                                               const struct glm_plan *plan);
 /* As glm_http_start, with other limits. */
 enum glm_status glm_http_start_with(const struct glm_launch_file *launch,
                                     const struct glm_plan *plan,

@@ -3,6 +3,8 @@
  * until there is something to write. Which answer is given is decided by http.c and the routes. */
 #include "runtime/http_exchange.h"
 
+#include "codegen/process.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -129,7 +131,7 @@ bool http_parse_body(struct http_exchange *x, struct glm_json **body, enum MHD_R
     http_let_go(x, x->body.len);
     buf_release(&x->body);
     if (status == GLM_OK && (*body)->type == GLM_JSON_OBJECT) {
-        x->arena.limit_bytes = x->arena.used_bytes + JSON_BYTES_MIN;
+        x->arena.limit_bytes = x->arena.used_bytes + GLM_REQUEST_LEFT_BYTES;
         if (x->arena.limit_bytes < limit)
             http_let_go(x, limit - x->arena.limit_bytes);
         return true;

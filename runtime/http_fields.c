@@ -144,7 +144,7 @@ static bool read_number(const struct field *d, const struct glm_json *v, struct 
 static bool read_integer(const struct field *d, const struct glm_json *v, struct arena *arena,
                          int64_t *out, struct http_field_error *error)
 {
-    double value;
+    double value = 0;
     if (!read_number(d, v, arena, &value, error))
         return false;
     if (value != floor(value))

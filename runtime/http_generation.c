@@ -5,6 +5,7 @@
 #include "runtime/clock.h"
 #include "runtime/http_exchange.h"
 #include "runtime/http_fields.h"
+#include "spec/base/digest.h"
 
 #include <openssl/sha.h>
 #include <stdatomic.h>
@@ -50,9 +51,9 @@ static void random_id(const char *prefix, char out[ID_BYTES])
     unsigned char bytes[12];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
         GLM_BUG("no random bytes"); /* so few always come at once */
-    int n = snprintf(out, ID_BYTES, "%.12s", prefix);
-    for (size_t i = 0; i < sizeof bytes; i++)
-        n += snprintf(out + n, (size_t)(ID_BYTES - n), "%02x", bytes[i]);
+    char hex[2 * sizeof bytes + 1];
+    glm_hex(bytes, sizeof bytes, hex);
+    snprintf(out, ID_BYTES, "%.12s%s", prefix, hex);
 }
 
 static const char *served_name(const struct generation *g)

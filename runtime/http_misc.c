@@ -203,24 +203,54 @@ struct family {
     double value;
 };
 
-/* Under our own prefix and, where tools know the name, under vLLM's with its label. */
+static void add_head(const char *prefix, const char *name, const char *help, const char *type,
+                     struct buf *out)
+{
+    buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix, name, help, prefix, name, type);
+}
+
+/* Under our own prefix and, where tools know the name, under vLLM's with its label (name="value",
+ * without braces; "": none). */
 static void add_family(const struct family *f, const char *prefix, const char *label,
                        struct buf *out)
 {
-    buf_printf(out, "# HELP %s%s %s\n# TYPE %s%s %s\n%s%s%s %.17g\n", prefix, f->name, f->help,
-               prefix, f->name, f->type, prefix, f->name, label, f->value);
+    const bool bare = label[0] == '\0';
+    add_head(prefix, f->name, f->help, f->type, out);
+    buf_printf(out, "%s%s%s%s%s %.17g\n", prefix, f->name, bare ? "" : "{", label, bare ? "" : "}",
+               f->value);
 }
 
-/* {model_name="…"} with the value escaped as Prometheus' text form wants. */
+static void add_histogram(const struct glm_latency_family *f, const struct glm_latency_histogram *h,
+                          const char *prefix, const char *label, struct buf *out)
+{
+    const bool bare = label[0] == '\0';
+    uint64_t n = 0;
+    add_head(prefix, f->name, f->help, "histogram", out);
+    for (uint32_t i = 0; i <= f->n_bounds; i++) {
+        char le[32] = "+Inf";
+        if (i < f->n_bounds)
+            snprintf(le, sizeof le, "%g", f->bounds[i]);
+        n += h->counts[i];
+        buf_printf(out, "%s%s_bucket{%s%sle=\"%s\"} %llu\n", prefix, f->name, label,
+                   bare ? "" : ",", le, (unsigned long long)n);
+    }
+    const struct family ends[] = {{.name = "sum", .value = h->sum_s},
+                                  {.name = "count", .value = (double)n}};
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
+        buf_printf(out, "%s%s_%s%s%s%s %.17g\n", prefix, f->name, ends[i].name, bare ? "" : "{",
+                   label, bare ? "" : "}", ends[i].value);
+}
+
+/* model_name="…" with the value escaped as Prometheus' text form wants. */
 static void model_label(const struct http_exchange *x, struct buf *out)
 {
-    buf_str(out, "{model_name=\"");
+    buf_str(out, "model_name=\"");
     for (const char *c = http_launch(x)->served_name; *c != '\0'; c++) {
         if (*c == '"' || *c == '\\')
             buf_char(out, '\\');
         buf_char(out, *c == '\n' ? ' ' : *c);
     }
-    buf_str(out, "\"}");
+    buf_str(out, "\"");
 }
 
 /* Without a lane only `up` is known: what cannot be measured is left out, not shown as 0. */
@@ -268,6 +298,10 @@ enum MHD_Result http_metrics(struct http_exchange *x)
         add_family(&families[i], "glmctl_", "", &out);
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         add_family(&known[i], "vllm:", buf_text(&label), &out);
+    for (size_t i = 0; i < GLM_N_LATENCIES; i++) {
+        add_histogram(&glm_latency_families[i], &s.latency[i], "glmctl_", "", &out);
+        add_histogram(&glm_latency_families[i], &s.latency[i], "vllm:", buf_text(&label), &out);
+    }
     buf_release(&label);
     return http_answer(x, 200, type, &out);
 }

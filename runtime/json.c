@@ -221,7 +221,7 @@ static int escaped_unit(const char *text, size_t len)
         return -1;
     int unit = 0;
     for (size_t i = 2; i < 6; i++) {
-        int c = text[i];
+        int c = (unsigned char)text[i];
         int digit = c >= '0' && c <= '9'   ? c - '0'
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
@@ -237,6 +237,7 @@ static int escaped_unit(const char *text, size_t len)
  * second half. *text becomes a copy with each lone one spelled \ufffd, of the same length. */
 static enum glm_status replace_lone_surrogates(const char **text, size_t len, struct arena *arena)
 {
+    static const char replacement[] = "\\ufffd";
     char *copy = NULL;
     for (size_t i = 0; i < len;) {
         const char *escape = memchr(*text + i, '\\', len - i);
@@ -259,7 +260,7 @@ static enum glm_status replace_lone_surrogates(const char **text, size_t len, st
                 return GLM_ENOMEM;
             *text = copy;
         }
-        memcpy(copy + i, "\\ufffd", 6);
+        memcpy(copy + i, replacement, sizeof replacement - 1);
         i += 6;
     }
     return GLM_OK;

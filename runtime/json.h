@@ -42,7 +42,7 @@ enum glm_status glm_json_parse(const char *bytes, size_t len, struct arena *aren
 const struct glm_json *glm_json_get(const struct glm_json *object, const char *key);
 bool glm_json_is_string(const struct glm_json *v, const char *text);
 /* Python's json.dumps(v, ensure_ascii=False) with separators (", ", ": "), as the chat template
- * prints it (reference/model.md (j)); compact: without the spaces, numbers as sent. */
+ * prints it (docs/model.md 10); compact: without the spaces, numbers as sent. */
 void glm_json_print(const struct glm_json *v, bool compact, struct buf *out);
 /* A string literal with its quotes, as json.dumps(ensure_ascii=False) escapes it. */
 void glm_json_print_string(const char *text, size_t len, struct buf *out);

@@ -7,8 +7,10 @@
  * Everything in a peer's segment but the mapping itself is checked at each use. */
 #include "runtime/link_backend.h"
 
+#include "codegen/process.h"
 #include "runtime/clock.h"
 #include "runtime/secret.h"
+#include "spec/base/digest.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,8 +32,8 @@ enum {
     SHM_MAGIC = 0x536D6C47, /* "GlmS" */
     SHM_VERSION = 1,
     RING_MIN = 4096,
-    RING_MAX =
-        256 * 1024, /* stays in a core's second-level cache; longer messages stream through */
+    /* stays in a core's second-level cache; longer messages stream through */
+    RING_MAX = GLM_RING_BYTES,
     SPIN_US = 100,
     LOOK_AFTER_US = 50000, /* a wait this long without news looks whether the peers live */
     ORPHAN_S = 60,         /* age at which an unlocked segment is taken for an orphan */
@@ -178,9 +180,9 @@ static enum glm_status shm_listen(struct glm_link_listener *listener, const char
     if (l->own == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot link rank %u: out of memory", rank);
     *l->own = (struct shm_map){.fd = -1, .bytes = segment_bytes(world, ring_bytes), .n_users = 1};
-    int n = snprintf(l->name, sizeof l->name, "%s", NAME_PREFIX);
-    for (size_t i = 0; i < sizeof nonce; i++)
-        n += snprintf(l->name + n, sizeof l->name - (size_t)n, "%02x", nonce[i]);
+    char hex[2 * sizeof nonce + 1];
+    glm_hex(nonce, sizeof nonce, hex);
+    snprintf(l->name, sizeof l->name, "%s%s", NAME_PREFIX, hex);
     struct flock lock = whole_lock();
     l->own->fd = shm_open(l->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     if (l->own->fd < 0) {

@@ -6,7 +6,8 @@
  *   connector → PROOF {MAC}
  *   acceptor  → ACK {magic}
  * A connection that says anything else, or nothing for HANDSHAKE_MS, is dropped, and the listener
- * keeps waiting. After that the stream is the ranks' messages and nothing else. */
+ * keeps waiting; a crowd of strangers loses its oldest to whoever comes. After that the stream is
+ * the ranks' messages and nothing else. */
 #include "runtime/link_backend.h"
 
 #include "runtime/clock.h"
@@ -267,12 +268,31 @@ static void drop(struct pending *p)
     *p = (struct pending){.fd = -1};
 }
 
-static struct pending *free_pending(struct tcp_listener *l)
+/* Of two incoming handshakes, the one that a newcomer replaces: who has not said whom it is, then
+ * the oldest. A rank says it at once; a stranger must keep talking to stay. */
+static bool yields_before(const struct pending *a, const struct pending *b)
 {
-    for (size_t i = 0; i < MAX_PENDING; i++)
-        if (l->pending[i].fd < 0)
-            return &l->pending[i];
-    return NULL;
+    if (a->phase != b->phase)
+        return a->phase < b->phase;
+    return a->deadline_ms < b->deadline_ms;
+}
+
+/* A place for a handshake: never NULL, since connections of our own, at most one a rank, leave
+ * some to incoming ones. */
+static struct pending *take_pending(struct tcp_listener *l)
+{
+    struct pending *yields = NULL;
+    for (size_t i = 0; i < MAX_PENDING; i++) {
+        struct pending *p = &l->pending[i];
+        if (p->fd < 0)
+            return p;
+        if (!p->outgoing && (yields == NULL || yields_before(p, yields)))
+            yields = p;
+    }
+    glm_log(GLM_LOG_WARN, "turned a connection away rank=%u why=\"too many in a handshake\"",
+            l->base.rank);
+    drop(yields);
+    return yields;
 }
 
 /* ---- Listening and connecting ---- */
@@ -304,29 +324,27 @@ static enum glm_status start_connect(struct tcp_listener *l, uint32_t peer,
                                      const struct glm_link_address *address, struct glm_error *err)
 {
     const char *at = NULL;
-    struct pending *p = free_pending(l);
-    if (p == NULL)
-        return GLM_EAGAIN;
     enum glm_status status = glm_link_address_part(address, "tcp", peer, &at, err);
     int fd = -1;
     if (status == GLM_OK)
         status = glm_net_connect_start(at, &fd, err);
     if (status == GLM_OK)
-        *p = (struct pending){.fd = fd,
-                              .phase = CONNECTING,
-                              .outgoing = true,
-                              .peer = peer,
-                              .deadline_ms = glm_now_ms() + HANDSHAKE_MS};
+        *take_pending(l) = (struct pending){.fd = fd,
+                                            .phase = CONNECTING,
+                                            .outgoing = true,
+                                            .peer = peer,
+                                            .deadline_ms = glm_now_ms() + HANDSHAKE_MS};
     return status;
 }
 
-static void accept_all(struct tcp_listener *l)
+/* Fewer at once than have places, so that who is accepted speaks before the next come. */
+static void accept_some(struct tcp_listener *l)
 {
-    struct pending *p;
-    while ((p = free_pending(l)) != NULL) {
+    for (size_t i = 0; i < MAX_PENDING - GLM_LINK_MAX_WORLD; i++) {
         int fd = glm_net_accept(l->fd);
         if (fd < 0)
             return;
+        struct pending *p = take_pending(l);
         *p = (struct pending){.fd = fd, .deadline_ms = glm_now_ms() + HANDSHAKE_MS};
         expect(p, READ_HELLO, HELLO_BYTES);
     }
@@ -398,8 +416,7 @@ static enum glm_status step(struct tcp_listener *l, int timeout_ms, struct attem
         else
             fds[i].events = POLLIN;
     }
-    fds[MAX_PENDING] =
-        (struct pollfd){.fd = free_pending(l) != NULL ? l->fd : -1, .events = POLLIN};
+    fds[MAX_PENDING] = (struct pollfd){.fd = l->fd, .events = POLLIN};
     if (poll(fds, MAX_PENDING + 1, timeout_ms) < 0 && errno != EINTR)
         return glm_fail(err, GLM_EIO, "cannot wait for links: %s", strerror(errno));
     uint64_t now = glm_now_ms();
@@ -420,7 +437,7 @@ static enum glm_status step(struct tcp_listener *l, int timeout_ms, struct attem
             return status;
     }
     if ((fds[MAX_PENDING].revents & POLLIN) != 0)
-        accept_all(l);
+        accept_some(l);
     return GLM_OK;
 }
 
@@ -448,10 +465,9 @@ static enum glm_status tcp_connect(struct glm_link_listener *listener,
                 continue;
             }
             enum glm_status status = start_connect(l, peer, &addresses[peer], err);
-            if (status == GLM_OK)
-                a.running[peer] = true;
-            else if (status != GLM_EAGAIN)
+            if (status != GLM_OK)
                 return status;
+            a.running[peer] = true;
         }
         int slice_ms = retrying ? RETRY_MS : 250;
         enum glm_status status = step(l, left_ms < slice_ms ? left_ms : slice_ms, &a, links, err);

@@ -122,9 +122,9 @@ enum glm_status glm_memory_check(const struct glm_memory *m, uint64_t limit_byte
         return GLM_OK;
     glm_fail(err, GLM_ECAPACITY,
              "cannot lay out rank %u: it needs %.1f MiB (weights %.1f, state %.1f, buffers %.1f, "
-             "scratch %.1f), its limit is %.1f MiB",
+             "scratch %.1f, process %.1f), its limit is %.1f MiB",
              m->plan->rank, mib(needed), mib(m->weight_bytes), mib(m->state_bytes),
-             mib(m->buffer_bytes), mib(m->scratch_bytes), mib(limit_bytes));
+             mib(m->buffer_bytes), mib(m->scratch_bytes), mib(needed - m->bytes), mib(limit_bytes));
     glm_error_hint(err, "lower pool_tokens, streams or window of the lane, or raise the node's "
                         "memory");
     return GLM_ECAPACITY;

@@ -510,5 +510,5 @@ uint32_t glm_reply_calls(const struct glm_reply *r)
 bool glm_reply_failed(const struct glm_reply *r)
 {
     return r->failed || r->bytes.failed || r->piece.failed || r->block.failed ||
-           r->reasoning.failed || r->thought.failed || r->held.failed;
+           r->block.text.failed || r->reasoning.failed || r->thought.failed || r->held.failed;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Splits a reply as its ids arrive into reasoning, content and tool calls (reference/serving.md
- * 1.3, 1.4, 4.2, 4.5). Decisions are made on token ids, not text. One reply, one thread. */
+/* Splits a reply as its ids arrive into reasoning, content and tool calls
+ * (docs/model.md 11; docs/api.md). Decisions are made on token ids, not text. One reply, one
+ * thread. */
 #ifndef GLM_RUNTIME_REPLY_H
 #define GLM_RUNTIME_REPLY_H
 
@@ -41,7 +42,7 @@ void glm_reply_free(struct glm_reply *r);
  * reply is not fed. True: a stop string matched (named by glm_reply_stop), feed no more. */
 typedef void (*glm_reply_emit)(void *context, const struct glm_reply_event *event);
 bool glm_reply_feed(struct glm_reply *r, int32_t id, glm_reply_emit emit, void *context);
-/* The reply is over; ended_by_end_id: what was held back is settled as serving.md 4.2, 4.5 say.
+/* The reply is over; ended_by_end_id: what was held back is settled as docs/model.md 11 says.
  * True: a stop string matched in what was held back. */
 bool glm_reply_finish(struct glm_reply *r, bool ended_by_end_id, glm_reply_emit emit,
                       void *context);

@@ -90,6 +90,12 @@ static void over(struct glm_scheduler *s, struct glm_request *r, enum glm_finish
         s->stats.canceled_total++;
     if (finish == GLM_FINISH_FAILED)
         s->stats.failed_total++;
+    if (finish == GLM_FINISH_CANCELED || finish == GLM_FINISH_FAILED || r->times.first == 0)
+        return;
+    const struct glm_request_times *t = &r->times;
+    glm_latency_observe(s->stats.latency, GLM_LATENCY_TOTAL, t->last - t->arrived);
+    glm_latency_observe(s->stats.latency, GLM_LATENCY_DECODE, t->last - t->first);
+    glm_latency_observe(s->stats.latency, GLM_LATENCY_INFERENCE, t->last - t->admitted);
 }
 
 static bool is_end_id(const struct glm_plan *plan, int32_t id)
@@ -162,6 +168,7 @@ static void push_admission(struct glm_scheduler *s)
     r->phase = PHASE_FILLING;
     r->stream = stream;
     r->times.admitted = now_s();
+    glm_latency_observe(s->stats.latency, GLM_LATENCY_QUEUE, r->times.admitted - r->times.arrived);
     s->streams[stream] = r;
     push(s, GLM_OP_ADMIT, stream)->n_tokens = room;
 }
@@ -224,11 +231,17 @@ static void build_list(struct glm_scheduler *s)
 static void take_token(struct glm_scheduler *s, struct glm_request *r, int32_t id)
 {
     r->ids[r->n_prompt + r->n_reply++] = id;
+    double before = r->times.last;
     r->times.last = now_s();
     if (r->phase == PHASE_FILLING) {
         r->phase = PHASE_DECODING;
         r->times.first = r->times.last;
+        glm_latency_observe(s->stats.latency, GLM_LATENCY_FIRST, r->times.first - r->times.arrived);
+        glm_latency_observe(s->stats.latency, GLM_LATENCY_PREFILL,
+                            r->times.first - r->times.admitted);
         s->stats.prompt_tokens_total += r->n_prompt;
+    } else {
+        glm_latency_observe(s->stats.latency, GLM_LATENCY_NEXT, r->times.last - before);
     }
     s->stats.completion_tokens_total++;
     if (is_end_id(s->plan, id) && !r->ignore_end)

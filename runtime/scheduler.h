@@ -7,6 +7,7 @@
 #define GLM_RUNTIME_SCHEDULER_H
 
 #include "runtime/engine.h"
+#include "runtime/latency.h"
 
 struct glm_scheduler;
 struct glm_request; /* counted reference */
@@ -71,6 +72,7 @@ struct glm_scheduler_stats {
     double prefill_seconds_total, decode_seconds_total;
     double step_age_s; /* age of the round that runs now, 0 when idle */
     bool broken;       /* a rank was lost or an engine fault: nothing is served any more */
+    struct glm_latency_histogram latency[GLM_N_LATENCIES];
 };
 struct glm_scheduler_stats glm_scheduler_stats(struct glm_scheduler *s);
 

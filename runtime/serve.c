@@ -3,16 +3,17 @@
  * service table filled with engine, scheduler and HTTP. Who calls it and when is worker.c's. */
 #include "runtime/serve.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/launch.h"
+#include "codegen/process.h"
 #include "runtime/engine.h"
 #include "runtime/http.h"
 #include "runtime/scheduler.h"
-#include "runtime/tokenizer.h"
+#include "runtime/tokenizer_fit.h"
 #include "spec/base/log.h"
 
 #include <libgen.h>
-#include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,12 +26,12 @@ struct lane {
     struct glm_launch_file *launch;
     struct glm_plan *plan;
     uint32_t rank;
-    struct glm_http *http; /* rank 0, while bound */
+    struct glm_http *http;           /* rank 0, while bound */
+    struct glm_tokenizer *tokenizer; /* likewise */
 };
 
 struct server {
     const struct lane *lane;
-    struct glm_tokenizer *tokenizer;
     struct glm_scheduler *scheduler;
 };
 
@@ -102,7 +103,8 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
     arena_release(&arena);
     if (status != GLM_OK)
         return status;
-    *memory_bytes = glm_engine_stats(e).memory_bytes;
+    malloc_trim(0); /* what loading took and freed goes back to the system */
+    *memory_bytes = glm_plan_total_bytes(lane->plan);
     *engine = e;
     return GLM_OK;
 }
@@ -122,7 +124,6 @@ static void close_engine(void *engine)
 static void free_server(struct server *s)
 {
     glm_scheduler_free(s->scheduler);
-    glm_tokenizer_free(s->tokenizer);
     free(s);
 }
 
@@ -133,46 +134,43 @@ static void write_url(const struct glm_launch_file *launch, uint16_t port, char 
              v6 ? "]" : "", port);
 }
 
-static enum glm_status bind_api(void *context, char url[GLM_URL_BYTES], struct glm_error *err)
-{
-    struct lane *lane = context;
-    uint16_t port = 0;
-    enum glm_status status = glm_http_start(lane->launch, lane->plan, &lane->http, &port, err);
-    if (status == GLM_OK)
-        write_url(lane->launch, port, url);
-    return status;
-}
-
 static void unbind_api(void *context)
 {
     struct lane *lane = context;
     glm_http_free(lane->http);
     lane->http = NULL;
+    glm_tokenizer_free(lane->tokenizer);
+    lane->tokenizer = NULL;
+}
+
+/* What a client needs, before a weight is read: a broken tokenizer does not cost a load. */
+static enum glm_status bind_api(void *context, char url[GLM_URL_BYTES], struct glm_error *err)
+{
+    struct lane *lane = context;
+    uint16_t port = 0;
+    enum glm_status status = glm_http_start(lane->launch, lane->plan, &lane->http, &port, err);
+    if (status == GLM_OK) {
+        write_url(lane->launch, port, url);
+        status = glm_tokenizer_fit(lane->launch->checkpoint, lane->plan, &lane->tokenizer, err);
+    }
+    if (status != GLM_OK)
+        unbind_api(lane);
+    return status;
 }
 
 static enum glm_status start(void *context, void *engine, void **server, struct glm_error *err)
 {
     const struct lane *lane = context;
-    char path[PATH_MAX];
     struct server *s = calloc(1, sizeof *s);
     if (s == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot start the server: out of memory");
     s->lane = lane;
-    const char *folder = lane->launch->checkpoint;
-    if (strncmp(folder, "synthetic:", 10) == 0)
-        folder += 10;
-    enum glm_status status = GLM_OK;
-    if (snprintf(path, sizeof path, "%s/tokenizer.json", folder) >= (int)sizeof path)
-        status = glm_fail(err, GLM_EINVAL, "the path of checkpoint '%s' is too long", folder);
-    if (status == GLM_OK)
-        status = glm_tokenizer_open(path, &s->tokenizer, err);
-    if (status == GLM_OK)
-        status = glm_scheduler_new(engine, lane->plan, &s->scheduler, err);
+    enum glm_status status = glm_scheduler_new(engine, lane->plan, &s->scheduler, err);
     if (status != GLM_OK) {
         free_server(s);
         return status;
     }
-    glm_http_attach(lane->http, s->scheduler, s->tokenizer);
+    glm_http_attach(lane->http, s->scheduler, lane->tokenizer);
     *server = s;
     return GLM_OK;
 }
@@ -257,41 +255,6 @@ static enum glm_status check_belonging(const struct lane *lane, struct glm_error
     return GLM_OK;
 }
 
-static uint64_t step_bytes(const struct glm_plan *p, const struct glm_plan_step *s)
-{
-    const struct glm_plan_buffer *from = s->from == NULL ? NULL : glm_plan_buffer(p, s->from);
-    uint64_t rows = 1;
-    for (uint32_t i = 0; from != NULL && from->per != GLM_PER_ONCE && i < p->n_arenas; i++) {
-        const uint32_t n = from->per == GLM_PER_OUT ? p->arenas[i].n_outs : p->arenas[i].n_rows;
-        rows = n > rows ? n : rows;
-    }
-    return from == NULL ? 0 : rows * from->n_cols * 4; /* no stored element is wider */
-}
-
-static uint64_t largest_step(const struct glm_plan *p, const struct glm_plan_step *steps,
-                             uint32_t n)
-{
-    uint64_t largest = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint64_t bytes = step_bytes(p, &steps[i]);
-        largest = bytes > largest ? bytes : largest;
-    }
-    return largest;
-}
-
-static uint64_t largest_message(const struct glm_plan *p)
-{
-    uint64_t largest = 4096;
-    for (uint32_t i = 0; i < p->n_blocks + p->n_programs; i++) {
-        const bool block = i < p->n_blocks;
-        const uint64_t bytes = block ? largest_step(p, p->blocks[i].steps, p->blocks[i].n_steps)
-                                     : largest_step(p, p->programs[i - p->n_blocks].steps,
-                                                    p->programs[i - p->n_blocks].n_steps);
-        largest = bytes > largest ? bytes : largest;
-    }
-    return largest;
-}
-
 /* Digests that every rank must share: of its kernels' names and targets, and of its settings. */
 static enum glm_status shared_digests(const struct lane *lane, struct glm_lane_info *out,
                                       struct glm_error *err)
@@ -320,7 +283,7 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
     out->transport = l->transport;
     out->control = "127.0.0.1";
     out->link_host = "127.0.0.1";
-    out->max_message = (size_t)largest_message(lane->plan);
+    out->max_message = (size_t)glm_message_bytes(lane->plan);
     out->spin = cores > 0 && all_threads(l) <= (uint32_t)cores;
     memcpy(out->set_digest, l->set_digest, sizeof out->set_digest);
     out->times = glm_supervise_defaults();

@@ -107,11 +107,12 @@ static bool same_settings(const struct head *h, const cJSON *hello, uint32_t ran
 static void join(struct head *h, struct conn_entry *e, const cJSON *hello)
 {
     char message[512];
-    uint32_t rank = (uint32_t)number(hello, "rank");
+    const uint64_t said = number(hello, "rank");
+    const uint32_t rank = said < h->lane->world ? (uint32_t)said : 0;
     const char *link = text(hello, "link");
-    if (rank == 0 || rank >= h->lane->world) {
-        snprintf(message, sizeof message, "there is no rank %u to join as: the set has 1 to %u",
-                 rank, h->lane->world - 1);
+    if (rank == 0) {
+        snprintf(message, sizeof message, "there is no rank %llu to join as: the set has 1 to %u",
+                 (unsigned long long)said, h->lane->world - 1);
     } else if (number(hello, "epoch") != h->file.epoch) {
         snprintf(message, sizeof message, "rank %u belongs to set %llu, this is set %llu", rank,
                  (unsigned long long)number(hello, "epoch"), (unsigned long long)h->file.epoch);
@@ -250,23 +251,39 @@ static void cli_says(struct head *h, struct conn_entry *e, const struct glm_cont
 
 /* ---- Connections ---- */
 
-bool conns_full(const struct head *h)
-{
-    for (size_t i = 0; i < MAX_CONNS; i++)
-        if (h->conns[i].role == CONN_UNUSED)
-            return false;
-    return true;
-}
+static void connection_lost(struct head *h, struct conn_entry *e, const char *why);
 
-void conns_accept(struct head *h)
+/* A free entry, else the one that has been greeting longest: who knows the secret greets at once.
+ */
+static struct conn_entry *entry_for_newcomer(struct head *h)
 {
+    struct conn_entry *oldest = NULL;
     for (size_t i = 0; i < MAX_CONNS; i++) {
         struct conn_entry *e = &h->conns[i];
-        if (e->role != CONN_UNUSED)
-            continue;
-        int fd = glm_net_accept(h->listen_fd);
+        if (e->role == CONN_UNUSED)
+            return e;
+        if (e->role == CONN_GREETING && !e->closing &&
+            (oldest == NULL || e->opened_ms < oldest->opened_ms))
+            oldest = e;
+    }
+    return oldest;
+}
+
+bool conns_full(struct head *h)
+{
+    return entry_for_newcomer(h) == NULL;
+}
+
+/* Some at once, so that who is accepted greets before the next come. */
+void conns_accept(struct head *h)
+{
+    for (size_t i = 0; i < MAX_CONNS / 2; i++) {
+        struct conn_entry *e = entry_for_newcomer(h);
+        int fd = e == NULL ? -1 : glm_net_accept(h->listen_fd);
         if (fd < 0)
             return;
+        if (e->role != CONN_UNUSED)
+            connection_lost(h, e, "it does not greet, and others wait");
         struct glm_error err = {0};
         e->conn.epoch = h->file.epoch;
         if (glm_conn_init(&e->conn, fd, true, h->secret, &err) != GLM_OK) {

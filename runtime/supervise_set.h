@@ -95,8 +95,8 @@ void set_rank_failed(struct head *h, uint32_t rank, const struct glm_error *why)
 void set_rank_joined(struct head *h);
 
 void conns_accept(struct head *h);
-/* No entry is free: whoever knocks waits, unheard, until one is. */
-bool conns_full(const struct head *h);
+/* All entries are of peers that have proved the secret: whoever knocks waits until one is free. */
+bool conns_full(struct head *h);
 /* Reads, judges and answers what an entry's socket brought. */
 void conns_serve(struct head *h, struct conn_entry *e);
 /* Beats, deadlines of greetings, silent ranks, closings. */

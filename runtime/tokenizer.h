@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte-level BPE from tokenizer.json (reference/model.md (i)): added tokens matched first, the
+/* Byte-level BPE from tokenizer.json (docs/model.md 9): added tokens matched first, the
  * file's pre-tokenizer regex by PCRE2, merges by rank. Immutable after open; any thread. */
 #ifndef GLM_RUNTIME_TOKENIZER_H
 #define GLM_RUNTIME_TOKENIZER_H

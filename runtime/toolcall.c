@@ -47,6 +47,7 @@ static void add_mark(struct glm_block *b, enum glm_mark_kind kind, bool structur
 
 void glm_block_open(struct glm_block *b)
 {
+    b->failed = b->failed || b->text.failed;
     buf_clear(&b->text);
     b->n_marks = 0;
     b->state = GLM_BLOCK_BETWEEN;
@@ -114,6 +115,8 @@ bool glm_block_may_open(const struct glm_block *b)
 
 void glm_block_mark(struct glm_block *b, enum glm_mark_kind kind)
 {
+    if (b->failed)
+        return;
     if (b->state == GLM_BLOCK_VALUE_CLOSED && kind != GLM_MARK_VALUE_END) {
         bool confirmed = confirms_value_end(b, kind);
         b->marks[b->n_marks - 1].structural = confirmed;
@@ -174,6 +177,8 @@ static enum glm_verdict decide(const char *text, size_t len, enum glm_mark_kind 
 
 enum glm_verdict glm_block_decide(const struct glm_block *b)
 {
+    if (b->failed) /* perhaps without the opener's mark */
+        return GLM_IS_TEXT;
     size_t start = b->marks[0].end, end = b->text.len;
     enum glm_mark_kind next = GLM_N_MARKS;
     if (b->n_marks > 1) {
@@ -313,11 +318,11 @@ static bool add_call(struct glm_calls *calls, const char *name, size_t name_len,
     if (ok && calls->n == calls->capacity) {
         size_t capacity = calls->capacity * 2 + 4;
         struct glm_call *items = realloc(calls->items, capacity * sizeof *items);
-        ok = items != NULL;
-        if (ok) {
+        if (items != NULL) {
             calls->items = items;
             calls->capacity = capacity;
         }
+        ok = items != NULL;
     }
     *arguments = (struct buf){0};
     if (ok) {

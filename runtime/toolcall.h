@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One tool call as the model wrote it: the text of its block, with the places of its markup tokens,
- * → names and typed arguments (reference/serving.md 4.5). When a block begins and what becomes of
+ * → names and typed arguments (docs/model.md 11). When a block begins and what becomes of
  * one that does not parse is reply.c's business. */
 #ifndef GLM_RUNTIME_TOOLCALL_H
 #define GLM_RUNTIME_TOOLCALL_H
@@ -28,7 +28,7 @@ struct glm_block {
     struct glm_mark *marks;
     size_t n_marks, capacity;
     enum { GLM_BLOCK_BETWEEN, GLM_BLOCK_VALUE, GLM_BLOCK_VALUE_CLOSED, GLM_BLOCK_ENDED } state;
-    bool failed; /* memory ran out */
+    bool failed; /* memory ran out: marks are missing, it is text and takes no more */
 };
 void glm_block_release(struct glm_block *b);
 /* Empties it and puts the opening token's text and mark. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The value of one argument, typed by the tool's schema (reference/serving.md 4.5, rule 4). The
+/* The value of one argument, typed by the tool's schema (docs/model.md 11). The
  * layout writes strings as they are and everything else as JSON, so the schema must say which of
  * the two a value like 123 was. */
 #include "runtime/toolcall.h"

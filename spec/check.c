@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint's headers against the geometry: presence, shape, dtype and the rules of EXL3 groups
- * (formats.md 9). Every message names file and tensor, what was found and what was wanted.
+ * (docs/formats.md 1). Every message names file and tensor, what was found and what was wanted.
  * Which tensors there must be comes from tensors.c; nothing here reads data. */
 #include "spec/check.h"
 #include "spec/names.h"

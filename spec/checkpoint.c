@@ -2,6 +2,7 @@
 /* Opening a checkpoint: config.json, the index, every safetensors header, the digest; or a
  * synthetic one from a geometry. Headers are parsed in safetensors.c, checked against the model in
  * check.c; which folder a hub id means is resolve.c's. */
+#include "spec/base/digest.h"
 #include "spec/check.h"
 #include "spec/geometries.h"
 #include "spec/names.h"
@@ -473,8 +474,7 @@ static void finish_digest(EVP_MD_CTX *sha, char *text)
     unsigned char digest[EVP_MAX_MD_SIZE];
     unsigned len = 0;
     EVP_DigestFinal_ex(sha, digest, &len);
-    for (unsigned i = 0; i < 32; i++)
-        snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    glm_hex(digest, len, text);
 }
 
 static enum glm_status open_files(struct opening *o)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A checkpoint folder's config.json and safetensors headers → model geometry and a tensor index.
  * Never tensor data. Every byte is hostile: sizes, offsets and counts are checked before use.
- * Containers: reference/formats.md 1; what must be detected and the wording: formats.md 9. */
+ * Containers, and what must be detected in them: docs/formats.md 1. */
 #ifndef GLM_SPEC_CHECKPOINT_H
 #define GLM_SPEC_CHECKPOINT_H
 
@@ -79,7 +79,7 @@ const struct glm_tensor *glm_checkpoint_find(const struct glm_checkpoint *c, con
 /* One header alone, as the fuzz target and the loader use it: bytes are the whole file's first
  * header_len bytes, file_bytes its size. Sets *tensors and *n_tensors (in the arena, header order,
  * `file` 0).
- * Errors: GLM_ECHECKPOINT with a formats.md 9 message naming file_name. */
+ * Errors: GLM_ECHECKPOINT with a docs/formats.md 1 message naming file_name. */
 enum glm_status glm_safetensors_header(const char *file_name, const void *bytes, size_t header_len,
                                        uint64_t file_bytes, struct arena *arena,
                                        struct glm_tensor **tensors, uint32_t *n_tensors,
@@ -110,7 +110,7 @@ enum glm_status glm_model_tensors(const struct glm_model *m, uint32_t exl3_bits,
 enum glm_status glm_vision_tensors(const struct glm_model *m, glm_expected_visit visit,
                                    void *context);
 
-/* Parameters as reference/model.md (g) counts them. */
+/* Parameters as docs/model.md 1 counts them. */
 struct glm_parameters {
     uint64_t backbone, mtp, vision, routed_experts_layer;
 };
@@ -132,7 +132,7 @@ uint64_t glm_synthetic_element(const struct glm_synthetic *s, uint64_t i);
 void glm_synthetic_fill(const struct glm_synthetic *s, uint64_t first, uint64_t n, void *out);
 
 /* What only the data can show of an EXL3 group, once the loader holds a whole tensor's bytes:
- * marker value, finite and not all zero scales (formats.md 9). Other roles pass.
+ * marker value, finite and not all zero scales (docs/formats.md 1). Other roles pass.
  * Errors: GLM_ECHECKPOINT. */
 enum glm_status glm_exl3_verify(const struct glm_tensor *t, const void *bytes,
                                 struct glm_error *err);

@@ -244,6 +244,11 @@ static enum glm_status check_geometry(const struct config *c, const struct glm_m
         return glm_fail(c->err, GLM_ECHECKPOINT,
                         "config.json: 'num_experts_per_tok' is %u, but 'n_routed_experts' is %u",
                         m->n_experts_per_token, m->n_experts);
+    if (GLM_POOL_EXTENT_TOKENS % m->n_index_pool != 0)
+        return glm_fail(c->err, GLM_ECHECKPOINT,
+                        "config.json: 'index_kpool' is %u, supported: a divisor of %d, the tokens "
+                        "of a pool extent",
+                        m->n_index_pool, GLM_POOL_EXTENT_TOKENS);
     if (m->n_index_topk_tokens % m->n_index_pool != 0)
         return glm_fail(c->err, GLM_ECHECKPOINT,
                         "config.json: 'index_topk' is %u, not a multiple of 'index_kpool' %u",
@@ -304,7 +309,7 @@ static enum glm_status parse_root(const cJSON *root, struct glm_model *m, struct
     if (status == GLM_OK)
         status = check_geometry(&c, m);
     m->n_valid_ids = m->d_vocab; /* until a tokenizer says less */
-    /* The MTP layer follows the last one and is DSA and MoE (model.md b). */
+    /* The MTP layer follows the last one and is DSA and MoE (docs/model.md 1). */
     m->attention[m->n_layers] = GLM_ATTENTION_DSA;
     m->ffn[m->n_layers] = GLM_FFN_MOE;
     return status;

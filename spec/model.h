@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The model's geometry as config.json states it: shapes and constants, no tensor data.
- * Names and meanings: reference/model.md (a); values come from the file, never from here. */
+ * Names and meanings: docs/model.md 1; values come from the file, never from here. */
 #ifndef GLM_SPEC_MODEL_H
 #define GLM_SPEC_MODEL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { GLM_MAX_LAYERS = 128, GLM_MAX_END_IDS = 8 };
+enum {
+    GLM_MAX_LAYERS = 128,
+    GLM_MAX_END_IDS = 8,
+    GLM_POOL_EXTENT_TOKENS = 2048, /* the pool is given out so many at a time */
+};
 
 enum glm_attention { GLM_ATTENTION_KDA, GLM_ATTENTION_DSA };
 enum glm_ffn { GLM_FFN_DENSE, GLM_FFN_MOE };
 
-/* vision_config: reference/vision.md 1. All zero without a tower. */
+/* vision_config, the keys beside the members. All zero without a tower. */
 struct glm_vision {
     uint32_t n_blocks, d_hidden, n_heads,
         d_mlp;                    /* depth, hidden_size, num_heads, intermediate_size */

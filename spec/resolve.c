@@ -4,9 +4,8 @@
  * and topology are topology.c's, the checkpoint's folder hub.c's. */
 #include "spec/resolve.h"
 #include "spec/schema.h"
+#include "spec/base/digest.h"
 #include "spec/base/nearest.h"
-
-#include <openssl/evp.h>
 
 #include <ctype.h>
 #include <stdio.h>
@@ -451,15 +450,6 @@ static enum glm_status resolve_checkpoint(struct resolve *r)
 
 /* ---- the whole ---- */
 
-static void digest_text(const char *text, size_t len, char *out)
-{
-    unsigned char digest[EVP_MAX_MD_SIZE];
-    unsigned n = 0;
-    EVP_Digest(text, len, digest, &n, EVP_sha256(), NULL);
-    for (unsigned i = 0; i < 32; i++)
-        snprintf(out + 2 * i, 3, "%02x", digest[i]);
-}
-
 static void collect_members(struct resolve *r)
 {
     uint32_t i = 0;
@@ -534,11 +524,11 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
     struct resolve r = {.arena = arena, .diags = diags, .c = ARENA_NEW(arena, struct glm_cluster)};
     char *copy = arena_strndup(arena, text, len);
     char *name = arena_strdup(arena, path);
-    if (r.c == NULL || copy == NULL || name == NULL)
+    if (r.c == NULL || copy == NULL || name == NULL ||
+        glm_sha256_hex(text, len, r.c->spec_digest, NULL) != GLM_OK)
         return GLM_ENOMEM;
     r.c->spec_path = name;
     r.c->spec_text = copy;
-    digest_text(text, len, r.c->spec_digest);
     diags->source = copy;
     diags->source_len = len;
     enum glm_status status = yaml_read(name, copy, len, arena, diags, &root);

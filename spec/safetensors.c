@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One safetensors header → tensors, with every claim of the file checked (formats.md 1.1 and 9).
+/* One safetensors header → tensors, with every claim of the file checked (docs/formats.md 1).
  * The JSON is read as a stream, since a full pack has 20 MB of it and 150,000 names. Which tensors
  * a model needs is the business of tensors.c and checkpoint.c. */
 #include "spec/checkpoint.h"

@@ -5,6 +5,7 @@
 #include "spec/schema.h"
 
 #include "spec/base/nearest.h"
+#include "spec/model.h"
 
 #include <ctype.h>
 #include <stddef.h>
@@ -129,7 +130,7 @@ static const struct field fields[] = {
       "Requests served at once; more wait.", IN_LANE(n_streams) },
     { "lanes[].window", COUNT, false, 64, 1u << 30, 64, "tokens", "(the model's longest, at most 32768)", NULL,
       "Tokens that one stream can hold, prompt and reply together.", IN_LANE(window_tokens) },
-    { "lanes[].pool", COUNT, false, 0, 1u << 31, 2048, "tokens", "0", NULL,
+    { "lanes[].pool", COUNT, false, 0, 1u << 31, GLM_POOL_EXTENT_TOKENS, "tokens", "0", NULL,
       "Tokens that all streams together can hold; 0 = what memory leaves, at most streams x window.",
       IN_LANE(pool_tokens) },
     { "lanes[].prefill", COUNT, false, 64, 8192, 64, "rows", "(512, at most the window)", NULL,
@@ -164,7 +165,7 @@ static const struct field fields[] = {
     { "lanes[].limits.max_tokens", COUNT, false, 1, 1u << 30, 0, "tokens", "(the window)", NULL,
       "Reply tokens when the request does not say.", IN_LANE(max_tokens) },
     { "lanes[].limits.max_body", BYTES, false, 1 * KIB, 1 * GIB, 0, NULL, "32MiB", NULL,
-      "Size of a request's body.", IN_LANE(max_body_bytes) },
+      "Size of a request's body. The head sets memory aside for four.", IN_LANE(max_body_bytes) },
     { "lanes[].api_key_file", TEXT, false, 0, 0, 0, NULL, "(open)", NULL,
       "A file with mode 0600 that holds the API keys, one a line; without it the API is open.", IN_LANE(api_key_file) },
 };

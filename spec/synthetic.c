@@ -15,7 +15,7 @@
 /* ---- geometries ---- */
 
 /* clang-format off */
-/* reference/model.md (a) and vision.md 1 */
+/* docs/model.md 1 */
 static const struct glm_model flash = {
     .name = "glm-5.3-flash", .d_vocab = 154880, .n_valid_ids = 154856, .d_hidden = 4096, .n_layers = 45, .n_mtp = 1,
     .norm_eps = 1e-5, .d_dense = 12288, .swiglu_limit = 10.0,
@@ -111,13 +111,12 @@ static const struct {
     {"hc_scale", UNIFORM, 0.25, 0.75, PLAIN},
     {"trellis", BITS, 0, 0, PLAIN},
     {"suh", SIGNED, 0.75, 1.25, PLAIN},
-    /* the mcg codebook's rms is 1.244 (formats.md 10): the weight's comes out at 1 / sqrt(inputs)
-     */
+    /* the mcg codebook's rms is 1.244 (docs/formats.md 3): the weight's is 1 / sqrt(n_in) */
     {"svh", SIGNED, 0.75 / 1.244, 1.25 / 1.244, BY_FAN_IN},
     {"mcg", MARKER, 0, 0, PLAIN},
 };
 
-/* What .mcg and .mul1 hold, as unsigned (formats.md 1.3). */
+/* What .mcg and .mul1 hold, as unsigned (docs/formats.md 2). */
 static const uint32_t mcg_marker = 0xCBAC1FED;
 static const uint32_t mul1_marker = 0x83DCD12D;
 

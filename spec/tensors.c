@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of tensors that a geometry must have: name, shape, dtype, when and role. It drives the
  * check of a checkpoint, the synthetic one and the parameter count.
- * Source: model.md (c), vision.md 2 and formats.md 1.2, 1.3. */
+ * Source: docs/model.md 1 and docs/formats.md 1, 2. */
 #include "spec/checkpoint.h"
 
 #include <stdio.h>
@@ -201,7 +201,7 @@ static enum glm_status visit_rows(struct walk *w, const struct row *rows, size_t
     return status;
 }
 
-/* One EXL3 group: formats.md 1.3. n_in and n_out as the linear layer has them. */
+/* One EXL3 group: docs/formats.md 2. n_in and n_out as the linear layer has them. */
 static enum glm_status visit_exl3(struct walk *w, uint64_t n_in, uint64_t n_out, uint32_t bits)
 {
     const struct {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Cables and the shape they make: direct, triangle, ring, switch or loopback, derived from the
  * cables between the ranks of the largest lane and compared with what is declared; then whether
- * each lane's ranks are linked as its exchanges need (cluster.md 2). What the machines really have
+ * each lane's ranks are linked as its exchanges need. What the machines really have
  * is apply's to find. */
 #include "spec/resolve.h"
 

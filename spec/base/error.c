@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#undef glm_fail
+
 static const char *const status_texts[] = {
 #define GLM_STATUS_TEXT(name, text) [name] = text,
     GLM_STATUS_MAP(GLM_STATUS_TEXT)

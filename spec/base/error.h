@@ -17,6 +17,11 @@ struct glm_error {
  * An error already recorded in *err is kept: the first classification wins. */
 enum glm_status glm_fail(struct glm_error *err, enum glm_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* The analyzer sees one file at a time, and would follow paths on which a failure returns GLM_OK.
+ */
+#ifdef __clang_analyzer__
+#define glm_fail(err, status, ...) (glm_fail(err, status, __VA_ARGS__), (status))
+#endif
 
 /* Makes a text fit to be shown: control characters but line breaks and tabs become '?', since names
  * in it may be a file's or a peer's and terminals obey some. glm_fail and diag_add do it. */
@@ -28,7 +33,7 @@ void glm_error_hint(struct glm_error *err, const char *format, ...)
 
 /* A broken invariant of the program itself: prints the text with its place and aborts. Never for
  * input, memory or a lost peer. */
-_Noreturn void glm_bug(const char *file, int line, const char *text);
+void glm_bug(const char *file, int line, const char *text) __attribute__((noreturn));
 #define GLM_BUG(text) glm_bug(__FILE__, __LINE__, (text))
 #define GLM_ASSERT(condition)                         \
     do {                                              \

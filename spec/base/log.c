@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log: a line is formatted in one buffer and written with one call, so that lines of threads
- * and of ranks that share a file do not mix. */
+ * and of ranks that share a file do not mix. What peers and files say stands in messages: no byte
+ * of theirs begins a line or steers a terminal. */
 #include "spec/base/log.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +25,33 @@ void glm_log_init(int rank)
             log_limit = (enum glm_log_level)i;
 }
 
+/* Appends text to a line of `size` bytes, as far as it fits; control characters as \xHH. Those
+ * above ASCII, 80 to 9f, are two bytes of UTF-8. */
+static size_t add_escaped(char *line, size_t n, size_t size, const char *text)
+{
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        bool control = *c < 0x20 || *c == 0x7f;
+        bool pair = *c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f;
+        char escaped[12] = {(char)*c, '\0'};
+        if (pair)
+            snprintf(escaped, sizeof escaped, "\\x%02x\\x%02x", *c, c[1]);
+        else if (control)
+            snprintf(escaped, sizeof escaped, "\\x%02x", *c);
+        size_t len = strlen(escaped);
+        if (n + len > size)
+            break;
+        memcpy(line + n, escaped, len);
+        n += len;
+        c += pair;
+    }
+    return n;
+}
+
 void glm_log(enum glm_log_level level, const char *format, ...)
 {
     if (level > log_limit)
         return;
-    char line[2048];
+    char line[2048], message[2048];
     struct timespec now;
     struct tm utc;
     clock_gettime(CLOCK_REALTIME, &now);
@@ -39,12 +63,10 @@ void glm_log(enum glm_log_level level, const char *format, ...)
     n += (size_t)snprintf(line + n, sizeof line - n, "%s ", level_names[level]);
     va_list args;
     va_start(args, format);
-    int len = vsnprintf(line + n, sizeof line - n - 1, format, args);
+    if (vsnprintf(message, sizeof message, format, args) < 0)
+        message[0] = '\0';
     va_end(args);
-    if (len > 0)
-        n += (size_t)len;
-    if (n > sizeof line - 2)
-        n = sizeof line - 2;
+    n = add_escaped(line, n, sizeof line - 1, message);
     line[n++] = '\n';
     if (write(STDERR_FILENO, line, n) < 0)
         return;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One log format: UTC time, rank, level, `what key=value`. Lines go to stderr, which glmd's
- * supervisor points at the rank's log file. Nothing logs inside a round above trace. */
+ * supervisor points at the rank's log file. One message is one line: control characters in it come
+ * out as \xHH, and what is longer than about 2,000 bytes is cut. Nothing logs inside a round above
+ * trace. */
 #ifndef GLM_BASE_LOG_H
 #define GLM_BASE_LOG_H
 

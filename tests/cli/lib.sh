@@ -11,9 +11,10 @@ out=$work/out err=$work/err rc=0
 export HF_HOME=/nonexistent TERM=dumb LC_ALL=C.UTF-8
 unset HF_HUB_CACHE GLM_LANE GLM_GLMD NO_COLOR
 
-glmctl() {
-    "$GLM_BUILD/glmctl" "$@"
-}
+# As installed: found in PATH, so that messages call it by its name.
+mkdir "$work/bin"
+ln -s "$(realpath "$GLM_BUILD/glmctl")" "$work/bin/glmctl"
+PATH=$work/bin:$PATH
 
 # Ended, whether or not somebody has waited for it.
 is_gone() {

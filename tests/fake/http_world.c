@@ -25,7 +25,8 @@ struct http_world *http_world_new(const struct http_world_options *options)
         .effort = "",
     };
     w->engine = fake_engine_new(&options->engine);
-    struct glm_http_limits limits = glm_http_default_limits(&w->launch);
+    struct glm_http_limits limits =
+        glm_http_default_limits(&w->launch, fake_engine_plan(w->engine));
     if (options->limits.keepalive_ms > 0)
         limits.keepalive_ms = options->limits.keepalive_ms;
     if (options->limits.idle_ms > 0)

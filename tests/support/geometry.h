@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Geometries and clusters written out by hand, so that tests of codegen do not rest on the spec
- * parser: the published model (reference/model.md a), the pico checkpoint, and small8. */
+ * parser: the published model (docs/model.md 1), the pico checkpoint, and small8. */
 #ifndef GLM_TESTS_GEOMETRY_H
 #define GLM_TESTS_GEOMETRY_H
 

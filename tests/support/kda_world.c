@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GAP = 5 };
+enum { GAP = 5, MORE_ROWS = 3 }; /* of a device's bucket than of the round */
+
+static const char *const op_names[] = {"kda_decode", "kda_replay", "kda_prefill"};
 
 static int32_t slot_of(size_t stream)
 {
@@ -20,26 +22,22 @@ static size_t proj_width(const struct kda_world *w)
     return 3 * w->h * w->d;
 }
 
+static size_t ring_bytes(const struct kda_world *w)
+{
+    return (KDA_STREAMS + 1) * KDA_RING * proj_width(w) * test_act_bytes(w->act);
+}
+
+static size_t state_bytes(const struct kda_world *w)
+{
+    return (KDA_STREAMS + 1) * 2 * w->h * w->d * w->d * sizeof(float);
+}
+
 static float *inputs(struct test_random *random, size_t n, float scale, float shift,
                      const char *act)
 {
     float *p = test_normals(random, n, scale, shift);
     test_release(test_acts(p, n, act));
     return p;
-}
-
-static void decode_params(const struct kda_world *w, const char *more, char params[320])
-{
-    const size_t hd = w->h * w->d;
-    snprintf(params, 320,
-             "H=%zu D=%zu TAPS=%d RING=%d PROJ_STRIDE=%zu F_STRIDE=%zu B_STRIDE=%zu LOWER=-5.0 "
-             "NORM_EPS=1e-5 VERIFY=%d%s",
-             w->h, w->d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, w->h + GAP, KDA_VERIFY, more);
-}
-
-static void replay_params(const struct kda_world *w, char params[320])
-{
-    snprintf(params, 320, "H=%zu D=%zu VERIFY=%d", w->h, w->d, KDA_VERIFY);
 }
 
 void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
@@ -64,32 +62,20 @@ void kda_world_init(struct kda_world *w, const struct test_build *build, size_t 
     w->weights = (struct reference_kda){
         h, d, KDA_TAPS, -5, 1e-5, !strcmp(act, "bf16"), w->conv_w, w->a_log, w->dt_bias, w->o_norm};
     w->out_bytes = hd * test_act_bytes(act);
-    char params[320];
-    build = build ? build : &usual;
-    decode_params(w, " REPLAY=1", params);
-    w->decode = test_kernel_with(build, "kda_decode", params, act);
-    decode_params(w, "", params);
-    w->prefill = test_kernel_with(build, "kda_prefill", params, act);
-    replay_params(w, params);
-    w->replay = test_kernel_with(build, "kda_replay", params, act);
+    snprintf(w->params[KDA_PREFILL], sizeof w->params[0],
+             "H=%zu D=%zu TAPS=%d RING=%d PROJ_STRIDE=%zu F_STRIDE=%zu B_STRIDE=%zu LOWER=-5.0 "
+             "NORM_EPS=1e-5 VERIFY=%d",
+             h, d, KDA_TAPS, KDA_RING, 3 * hd + GAP, hd + GAP, h + GAP, KDA_VERIFY);
+    snprintf(w->params[KDA_DECODE], sizeof w->params[0], "%.300s REPLAY=1", w->params[KDA_PREFILL]);
+    snprintf(w->params[KDA_REPLAY], sizeof w->params[0], "H=%zu D=%zu VERIFY=%d", h, d, KDA_VERIFY);
+    for (int i = 0; i < KDA_OPS; i++)
+        w->kernels[i] = test_kernel_with(build ? build : &usual, op_names[i], w->params[i], act);
 }
 
-void kda_world_use_device(struct kda_world *w, const char *name, const char *was, const char *is)
+void kda_world_device(struct kda_world *w)
 {
-    struct {
-        const char *name;
-        struct test_device_kernel **kernel;
-        char params[320];
-    } rows[] = {{"kda_decode", &w->device_decode, ""},
-                {"kda_prefill", &w->device_prefill, ""},
-                {"kda_replay", &w->device_replay, ""}};
-    decode_params(w, " REPLAY=1", rows[0].params);
-    decode_params(w, "", rows[1].params);
-    replay_params(w, rows[2].params);
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        *rows[i].kernel = name != NULL && strcmp(name, rows[i].name) == 0
-                              ? test_device_kernel_with(name, rows[i].params, was, is)
-                              : test_device_kernel(rows[i].name, rows[i].params);
+    for (int i = 0; i < KDA_OPS; i++)
+        w->device[i] = test_device_kernel(op_names[i], w->params[i]);
 }
 
 void kda_world_release(struct kda_world *w)
@@ -111,9 +97,8 @@ void kda_world_release(struct kda_world *w)
 void kda_run_init(struct kda_run *r, const struct kda_world *w)
 {
     *r = (struct kda_run){.world = w};
-    size_t slots = KDA_STREAMS + 1;
-    r->conv = test_alloc(slots * KDA_RING * proj_width(w) * test_act_bytes(w->act));
-    r->s = test_alloc(slots * 2 * w->h * w->d * w->d * sizeof(float));
+    r->conv = test_alloc(ring_bytes(w));
+    r->s = test_alloc(state_bytes(w));
     for (size_t i = 0; i < KDA_STREAMS; i++) {
         r->version[i] = (int32_t)(i % 2);
         r->out[i] = test_alloc(w->n_tokens * w->out_bytes);
@@ -145,6 +130,21 @@ static void *gather(const struct kda_run *r, const struct test_round *round, flo
     return p;
 }
 
+static void run_op(const struct kda_run *r, enum kda_op op, const struct test_round *round,
+                   void *const *args, size_t n_args, uint32_t threads)
+{
+    const struct glm_round *table = &round->round;
+    if (!r->on_device) {
+        test_kernel_run(r->world->kernels[op], table, args, threads);
+        return;
+    }
+    const uint32_t n_rows = (uint32_t)table->n_rows + MORE_ROWS;
+    const char *why =
+        test_device_run(r->world->device[op], table, n_rows, n_rows, args, n_args, threads - 1);
+    if (why != NULL)
+        fail_msg("%s: %s", op_names[op], why);
+}
+
 static void run_rows(struct kda_run *r, struct test_round *round, const size_t *stream_of,
                      bool prefill, uint32_t threads)
 {
@@ -160,21 +160,12 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
                       weights[2], weights[3], r->conv, r->s, replay,     out};
     void *chunk[] = {proj,       b,          f,       g,    weights[0], weights[1],
                      weights[2], weights[3], r->conv, r->s, out};
-    const uint32_t bucket = (uint32_t)n;
-    if (w->device_prefill != NULL && prefill) {
-        assert_null(test_device_run(w->device_prefill, &round->round, bucket, bucket, chunk,
-                                    sizeof chunk / sizeof chunk[0], threads));
-    } else if (w->device_decode != NULL && !prefill) {
-        assert_null(test_device_run(w->device_decode, &round->round, bucket, bucket, decode,
-                                    sizeof decode / sizeof decode[0], threads));
-        assert_null(test_device_run(w->device_replay, &round->round, bucket, bucket,
-                                    (void *[]){r->s, replay}, 2, threads));
-    } else if (prefill) {
-        test_kernel_run(w->prefill, &round->round, chunk, threads);
+    void *commit[] = {r->s, replay};
+    if (prefill) {
+        run_op(r, KDA_PREFILL, round, chunk, 11, threads);
     } else {
-        test_kernel_run(w->decode, &round->round, decode, threads);
-        void *commit[] = {r->s, replay};
-        test_kernel_run(w->replay, &round->round, commit, threads);
+        run_op(r, KDA_DECODE, round, decode, 12, threads);
+        run_op(r, KDA_REPLAY, round, commit, 2, threads);
     }
     for (size_t i = 0; i < n; i++)
         if (round->rows[i].stream >= 0)
@@ -238,10 +229,8 @@ const void *kda_ring_row(const struct kda_run *r, size_t stream, int32_t positio
 bool kda_same_memory(const struct kda_run *a, const struct kda_run *b)
 {
     const struct kda_world *w = a->world;
-    const size_t slots = KDA_STREAMS + 1;
     bool same =
-        memcmp(a->conv, b->conv, slots * KDA_RING * proj_width(w) * test_act_bytes(w->act)) == 0 &&
-        memcmp(a->s, b->s, slots * 2 * w->h * w->d * w->d * sizeof(float)) == 0;
+        memcmp(a->s, b->s, state_bytes(w)) == 0 && memcmp(a->conv, b->conv, ring_bytes(w)) == 0;
     for (size_t i = 0; i < KDA_STREAMS; i++)
         same = same && memcmp(a->out[i], b->out[i], w->n_tokens * w->out_bytes) == 0;
     return same;

@@ -8,6 +8,7 @@
 #include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
+enum kda_op { KDA_DECODE, KDA_REPLAY, KDA_PREFILL, KDA_OPS };
 enum { KDA_STREAMS = 3, KDA_RING = 24, KDA_VERIFY = 16, KDA_TAPS = 4 };
 
 /* Inputs are per stream; a stream's slot is another number than its index. */
@@ -19,14 +20,15 @@ struct kda_world {
     float *conv_w, *a_log, *dt_bias, *o_norm;
     float *proj[KDA_STREAMS], *b[KDA_STREAMS], *f[KDA_STREAMS], *g[KDA_STREAMS];
     size_t out_bytes; /* of a row */
-    struct test_kernel *decode, *replay, *prefill;
-    /* set: run in place of the host's */
-    struct test_device_kernel *device_decode, *device_prefill, *device_replay;
+    char params[KDA_OPS][320];
+    struct test_kernel *kernels[KDA_OPS];
+    struct test_device_kernel *device[KDA_OPS]; /* the CUDA bodies, with kda_world_device */
 };
 
 /* Where the streams of one run stand. */
 struct kda_run {
     const struct kda_world *world;
+    bool on_device; /* CUDA bodies on the emulator, in place of the host's */
     void *conv, *s;
     int32_t n_context[KDA_STREAMS], version[KDA_STREAMS];
     void *out[KDA_STREAMS]; /* [n_tokens][h·d] act, as rounds computed them */
@@ -35,10 +37,8 @@ struct kda_run {
 /* decay: mean of the decay gate's input; large: fast decay. build: NULL is the default one. */
 void kda_world_init(struct kda_world *w, const struct test_build *build, size_t h, size_t d,
                     size_t n_tokens, float decay, const char *act);
-/* Runs the CUDA bodies from here on, in that of template `name` (NULL: none) `was` replaced by
- * `is`.
- */
-void kda_world_use_device(struct kda_world *w, const char *name, const char *was, const char *is);
+/* Its CUDA bodies; act is bf16. */
+void kda_world_device(struct kda_world *w);
 void kda_world_release(struct kda_world *w);
 void kda_run_init(struct kda_run *r, const struct kda_world *w);
 void kda_run_release(struct kda_run *r);

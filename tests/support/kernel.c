@@ -3,6 +3,7 @@
  * goes wrong here is a broken test: it prints the reason and aborts. */
 #include "tests/support/kernel.h"
 
+#include "codegen/compiler.h"
 #include "codegen/kernels.h"
 #include "kernels-templates/prelude.h"
 
@@ -66,6 +67,13 @@ static const char *default_cc(void)
 {
     const char *cc = getenv("GLM_HOST_CC");
     return cc && *cc ? cc : "cc";
+}
+
+/* A sanitizer's flags reach kernels as they do from glmd. */
+static const char *more_flags(void)
+{
+    const char *flags = getenv("GLM_HOST_CFLAGS");
+    return flags ? flags : "";
 }
 
 /* `make check` is one compiler; GLM_TEST_COMPILERS=1 lets tests compare several. */
@@ -153,6 +161,18 @@ static uint64_t hash_files(const char *pattern, uint64_t seed)
     return seed;
 }
 
+/* The real build's. */
+static const char *join_flags(char *text, size_t size)
+{
+    size_t n = 0;
+    text[0] = '\0';
+    for (size_t i = 0; glm_hostcc_flags[i] && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? " " : "", glm_hostcc_flags[i]);
+    if (n >= size)
+        broken("the compiler's flags have %zu bytes or more", size);
+    return text;
+}
+
 static void compile(const struct test_object *o, const char *text, const char *so)
 {
     char source[512], temporary[512], command[2048];
@@ -180,11 +200,7 @@ uint64_t test_object_key(const struct test_object *o, const char *text)
 
 void *test_object_open(const struct test_object *o, const char *text)
 {
-#if defined(__SANITIZE_ADDRESS__)
-    const char *folder = "build/test-kernels-sanitized";
-#else
     const char *folder = "build/test-kernels";
-#endif
     mkdir("build", 0777);
     mkdir(folder, 0777);
     char so[256], path[300];
@@ -203,17 +219,12 @@ void *test_object_open(const struct test_object *o, const char *text)
 static struct test_kernel *load(const struct test_build *build, const char *name, struct buf *t,
                                 bool *fresh)
 {
-#if defined(__SANITIZE_ADDRESS__)
-    const char *sanitize = "-O2 -fsanitize=address,undefined -g";
-#else
-    const char *sanitize = "";
-#endif
-    char command[512];
+    char flags[512], command[1024];
     snprintf(command, sizeof command,
-             "%s -std=c17 -O3 -march=%s -ffp-contract=off -fPIC -shared -Wall -Wextra -Wconversion "
-             "-Wshadow -Wundef -Werror -Ikernels-templates %s",
-             build->cc ? build->cc : default_cc(),
-             build->target ? build->target : test_host_target(), sanitize);
+             "%s %s -march=%s -Wall -Wextra -Wconversion -Wshadow -Wundef -Werror "
+             "-Ikernels-templates %s",
+             build->cc ? build->cc : default_cc(), join_flags(flags, sizeof flags),
+             build->target ? build->target : test_host_target(), more_flags());
     const struct test_object object = {name, ".c", command, {"kernels-templates/*.h"}};
     uint64_t key = test_object_key(&object, buf_text(t));
     *fresh = false;
@@ -413,6 +424,15 @@ void *test_alloc(size_t bytes)
     memcpy(p, header, sizeof header);
     memset(p + 64 + bytes, 0x3c, padded - bytes + GUARD_BYTES);
     return p + 64;
+}
+
+size_t test_alloc_bytes(const void *p)
+{
+    size_t header[2];
+    memcpy(header, (const char *)p - 64, sizeof header);
+    if (header[0] != ALLOC_MAGIC)
+        broken("a buffer is not from test_alloc, or the bytes in front of it were overwritten");
+    return header[1];
 }
 
 void test_release(void *memory)

@@ -214,7 +214,7 @@ static void *follow(void *argument)
     bool stopped = false;
     for (uint64_t n = 0; r->status == GLM_OK && !stopped; n++) {
         pthread_mutex_lock(&p->lock);
-        while (p->n_allowed <= n)
+        while (!p->options.eager && p->n_allowed <= n)
             pthread_cond_wait(&p->changed, &p->lock);
         pthread_mutex_unlock(&p->lock);
         struct glm_error err = {0};

@@ -16,6 +16,8 @@ struct pico_options {
     uint32_t world, n_threads, n_streams, window, prefill_rows, verify_rows, pool_tokens;
     struct glm_formats formats; /* experts follow the checkpoint */
     bool rotate_uneven;
+    bool eager; /* followers wait for the next list itself, as glmd's do, even while the test reads
+                 */
     /* set: these plans, one a rank, of this checkpoint instead of a lane of `checkpoint` */
     struct glm_plan **plans;
     struct glm_checkpoint *plans_checkpoint;

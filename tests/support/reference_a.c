@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Naive oracles in double. Written for reading beside reference/formats.md and model.md; slow. */
+/* Naive oracles in double. Written for reading beside docs/formats.md and docs/model.md; slow. */
 #include "tests/support/reference_a.h"
 
 #include <math.h>

@@ -20,14 +20,14 @@ double ref_round(double v, int bits);
 void ref_q4_values(const void *form, size_t n, size_t k, double *w);
 void ref_fp8_values(const void *form, size_t n, size_t k, double *w);
 
-/* EXL3 as stored (formats.md 2): k inputs, n outputs; codebook "mcg", "mul1", "3inst". */
+/* EXL3 as stored (docs/formats.md 3): k inputs, n outputs; codebook "mcg", "mul1", "3inst". */
 struct ref_exl3 {
     size_t k, n;
     unsigned bits;
     const char *codebook;
     uint16_t *trellis, *suh, *svh;
 };
-/* The deterministic layer of formats.md 2.6 from generator seed r. */
+/* The deterministic layer of docs/formats.md 3 from generator seed r. */
 struct ref_exl3 ref_exl3_new(size_t k, size_t n, unsigned bits, const char *codebook, uint32_t r);
 void ref_exl3_release(struct ref_exl3 *e);
 /* Wq [k][n]. */
@@ -36,10 +36,10 @@ void ref_exl3_inner(const struct ref_exl3 *e, double *wq);
 void ref_exl3_forward(const struct ref_exl3 *e, const double *wq, const double *x, int round_x,
                       double *y);
 
-/* silu(min(g, limit)) * clip(u, limit); bf16: every step rounded as model.md d.7 says. */
+/* silu(min(g, limit)) * clip(u, limit); bf16: every step rounded as docs/model.md 5 says. */
 double ref_swiglu(double g, double u, double limit, int bf16);
 
-/* Picks and weights of one row, model.md d.8. */
+/* Picks and weights of one row, docs/model.md 5. */
 void ref_route(const float *logits, const float *bias, size_t n_experts, size_t topk, double scale,
                int32_t *ids, double *weights);
 

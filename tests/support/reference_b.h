@@ -69,7 +69,7 @@ void reference_top(const double *scores, size_t n, size_t take, int32_t *ids);
 /* out[c] = Σ softmax(scale · q·key_j) key_j over n keys [n][c]. p stays unrounded. */
 void reference_attend(double *out, const float *q, const float *keys, size_t n, size_t c,
                       double scale);
-/* A row as the cache's fp8 form gives it back (formats.md 6.2), and its bytes. */
+/* A row as the cache's fp8 form gives it back (docs/formats.md 6), and its bytes. */
 void reference_fp8_row(float *row, uint8_t *bytes, size_t n);
 
 /* ---- Sampling ---- */

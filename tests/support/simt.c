@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds and runs CUDA bodies on the CPU (see the header). */
+/* Builds and runs CUDA bodies on the CPU, or has gpu.c run them on a GPU (see the header). */
 #include "tests/support/simt.h"
 
 #include "codegen/kernels.h"
 #include "codegen/templates.h"
 #include "tests/simt/launch.h"
+#include "tests/support/gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum { MAX_KERNELS = 256 };
 
@@ -20,6 +22,7 @@ struct test_device_kernel {
     struct glm_plan_kernel plan;
     uint64_t key;
     simt_run_fn run;
+    struct test_gpu_kernel *gpu; /* in place of run */
 };
 
 static struct test_device_kernel kernels[MAX_KERNELS];
@@ -39,6 +42,8 @@ static const char *compiler(void)
 
 bool test_device_usable(void)
 {
+    if (test_gpu_chosen())
+        return true;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return false;
 #else
@@ -97,6 +102,15 @@ static void plant(const char *name, struct buf *text, const char *was, const cha
     broken(name, "the text to change is not there");
 }
 
+static void load_simt(struct test_device_kernel *k, const struct test_object *object,
+                      const struct buf *text)
+{
+    void *symbol = dlsym(test_object_open(object, buf_text(text)), SIMT_RUN_SYMBOL);
+    if (symbol == NULL)
+        broken(object->name, "it does not export " SIMT_RUN_SYMBOL);
+    memcpy(&k->run, &symbol, sizeof k->run);
+}
+
 /* The next free kernel made of the text, or the one that was made of it before. Takes the text. */
 static struct test_device_kernel *load(const char *name, struct buf *text)
 {
@@ -109,16 +123,17 @@ static struct test_device_kernel *load(const char *name, struct buf *text)
              compiler(), test_host_target());
     const struct test_object object = {
         name, ".cu", command, {"kernels-templates/*.cuh", "kernels-templates/*.h", "tests/simt/*"}};
-    k->key = test_object_key(&object, buf_text(text));
+    k->key = test_gpu_chosen() ? XXH3_64bits(text->data, text->len)
+                               : test_object_key(&object, buf_text(text));
     for (size_t i = 0; i < n_kernels; i++)
         if (kernels[i].key == k->key) {
             buf_release(text);
             return &kernels[i];
         }
-    void *symbol = dlsym(test_object_open(&object, buf_text(text)), SIMT_RUN_SYMBOL);
-    if (symbol == NULL)
-        broken(name, "it does not export " SIMT_RUN_SYMBOL);
-    memcpy(&k->run, &symbol, sizeof k->run);
+    if (test_gpu_chosen())
+        k->gpu = test_gpu_kernel(name, buf_text(text));
+    else
+        load_simt(k, &object, text);
     buf_release(text);
     n_kernels++;
     return k;
@@ -174,6 +189,8 @@ const char *test_device_run(const struct test_device_kernel *k, const struct glm
     struct glm_error err = {0};
     if (glm_manifest_shape(k->manifest, &k->plan, &bucket, &shape, &err) != GLM_OK)
         broken(k->manifest->name, err.message);
+    if (k->gpu != NULL)
+        return test_gpu_run(k->gpu, &shape, round, args, n_args);
     struct simt_launch launch = {
         .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
         .block = shape.block,

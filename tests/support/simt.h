@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CUDA bodies on the CPU: emitted as for a GPU, compiled against tests/simt in place of the GPU's
- * half of the prelude, run over the grid that the manifest gives for a bucket. */
+ * half of the prelude, run over the grid that the manifest gives for a bucket. With $GLM_TEST_GPU
+ * set they run on that GPU instead (gpu.h), and `order` has no effect. */
 #ifndef GLM_TESTS_SUPPORT_SIMT_H
 #define GLM_TESTS_SUPPORT_SIMT_H
 

@@ -45,6 +45,23 @@ static enum glm_status build(struct fixture *f)
     return glm_kernels_build(&f->toy.plan, 2, &f->arena, count_progress, f, &f->builds, &f->err);
 }
 
+/* The compiler of this run: a cross compiler, a sanitizer's flags. */
+static char *given_cc, *given_cflags;
+
+static char *given(const char *name)
+{
+    const char *value = getenv(name);
+    return value ? strdup(value) : NULL;
+}
+
+static void give_back(const char *name, const char *value)
+{
+    if (value)
+        setenv(name, value, 1);
+    else
+        unsetenv(name);
+}
+
 static int setup(void **state)
 {
     struct fixture *f = calloc(1, sizeof *f);
@@ -60,8 +77,8 @@ static int teardown(void **state)
     toy_release(&f->toy);
     arena_release(&f->arena);
     free(f);
-    unsetenv("GLM_HOST_CC");
-    unsetenv("GLM_HOST_CFLAGS");
+    give_back("GLM_HOST_CC", given_cc);
+    give_back("GLM_HOST_CFLAGS", given_cflags);
     return 0;
 }
 
@@ -343,6 +360,8 @@ static void verify_wants_the_entry_of_the_digest(void **state)
 
 int main(void)
 {
+    given_cc = given("GLM_HOST_CC");
+    given_cflags = given("GLM_HOST_CFLAGS");
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         CASE(equal_kernels_are_built_once_and_run),
@@ -364,5 +383,8 @@ int main(void)
         CASE(processes_that_race_all_get_the_kernels),
         CASE(verify_wants_the_entry_of_the_digest),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(given_cc);
+    free(given_cflags);
+    return failed;
 }

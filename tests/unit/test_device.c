@@ -2,7 +2,9 @@
 /* Every CUDA body, executed on the CPU, against its host body with bf16 activations: the same
  * numbers, a row's bits wherever it stands, rows beyond the round untouched, and a mistake of one
  * planted in a copy is noticed. */
+#include "codegen/verified.h"
 #include "runtime/forms.h"
+#include "tests/support/gpu.h"
 #include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
@@ -359,6 +361,13 @@ static const char *try_window(const struct test_device_kernel *k, const struct i
 
 /* ---- The tests ---- */
 
+/* $GLM_TEST_CASE: one case alone, by its number in --list. */
+static bool is_chosen(size_t c)
+{
+    const char *number = getenv("GLM_TEST_CASE");
+    return number == NULL || strtoul(number, NULL, 10) == c;
+}
+
 #define NEED_DEVICE()                                             \
     do {                                                          \
         (void)state;                                              \
@@ -373,6 +382,8 @@ static void bodies_agree_with_the_host_at_every_row_count(void **state)
     static const size_t counts[] = {1, 2, 3, 8, 16, N_ROWS};
     NEED_DEVICE();
     for (size_t c = 0; c < N_CASES; c++) {
+        if (!is_chosen(c))
+            continue;
         struct inputs in = new_inputs(&cases[c]);
         const struct test_device_kernel *k = test_device_kernel(cases[c].name, cases[c].params);
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
@@ -403,6 +414,8 @@ static void a_row_keeps_its_bits_whatever_is_beside_it(void **state)
     static const size_t windows[][2] = {{0, 1}, {4, 1}, {18, 1}, {1, 6}, {9, 10}};
     NEED_DEVICE();
     for (size_t c = 0; c < N_CASES; c++) {
+        if (!is_chosen(c))
+            continue;
         struct inputs in = new_inputs(&cases[c]);
         const struct test_device_kernel *k = test_device_kernel(cases[c].name, cases[c].params);
         struct window every = new_window(0, N_ROWS);
@@ -428,6 +441,8 @@ static void a_planted_mistake_is_noticed(void **state)
 {
     NEED_DEVICE();
     for (size_t c = 0; c < N_CASES; c++) {
+        if (!is_chosen(c))
+            continue;
         struct inputs in = new_inputs(&cases[c]);
         const struct test_device_kernel *k =
             test_device_kernel_with(cases[c].name, cases[c].params, cases[c].was, cases[c].is);
@@ -438,8 +453,39 @@ static void a_planted_mistake_is_noticed(void **state)
     }
 }
 
-int main(void)
+/* A case's template with its body's digest, as the register of what GPUs passed has it. */
+static void print_body(const struct kernel_case *c)
 {
+    struct arena arena;
+    struct glm_error err = {0};
+    char digest[65] = "";
+    arena_init(&arena, 1 << 20);
+    if (glm_body_digest(test_manifest(c->name), &arena, digest, &err) != GLM_OK)
+        fprintf(stderr, "%s\n", err.message);
+    printf("%s %s\n", c->name, digest);
+    arena_release(&arena);
+}
+
+/* For tests/gpu: the GPU that $GLM_TEST_GPU names; the cases; what of them goes into the register;
+ * their oracles built and no more. */
+static int answer(const char *what)
+{
+    if (strcmp(what, "--facts") == 0)
+        test_gpu_print_facts();
+    for (size_t c = 0; c < N_CASES; c++)
+        if (strcmp(what, "--list") == 0)
+            printf("%zu %s %s\n", c, cases[c].name, cases[c].params);
+        else if (strcmp(what, "--bodies") == 0)
+            print_body(&cases[c]);
+        else if (strcmp(what, "--oracles") == 0)
+            test_kernel(cases[c].name, cases[c].params, "bf16");
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        return answer(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bodies_agree_with_the_host_at_every_row_count),
         cmocka_unit_test(a_row_keeps_its_bits_whatever_is_beside_it),

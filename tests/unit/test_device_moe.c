@@ -91,16 +91,25 @@ struct result {
     const char *why; /* what the device complained of */
 };
 
+/* n elements from `first` on in memory of their own: a GPU is given whole allocations. */
+static void *slice(const void *from, size_t first, size_t n, size_t bytes)
+{
+    void *p = test_alloc(n * bytes);
+    memcpy(p, (const char *)from + first * bytes, n * bytes);
+    return p;
+}
+
 static struct result run(const struct world *w, const struct test_device_kernel *up,
                          const struct test_device_kernel *down, size_t first, size_t n,
                          size_t bucket, uint64_t order)
 {
     struct result r = {test_alloc(bucket * TOPK * I * 2), test_alloc(bucket * D * 4), NULL};
     struct test_round *round = test_round((uint32_t)n);
-    int32_t *ids = w->ids + first * TOPK;
-    void *up_args[] = {w->x + first * D, ids, w->gate, w->up, r.h};
-    void *down_args[] = {w->h + first * TOPK * I, ids, w->weights + first * TOPK, w->down,
-                         w->shared + first * D,   r.y};
+    void *own[] = {slice(w->x, first, n, D * 2), slice(w->ids, first, n, TOPK * 4),
+                   slice(w->h, first, n, TOPK * I * 2), slice(w->weights, first, n, TOPK * 4),
+                   slice(w->shared, first, n, D * 4)};
+    void *up_args[] = {own[0], own[1], w->gate, w->up, r.h};
+    void *down_args[] = {own[2], own[1], own[3], w->down, own[4], r.y};
     if (up == NULL) {
         test_kernel_run(test_kernel("moe_gate_up", w->up_params, "bf16"), &round->round, up_args,
                         1);
@@ -111,6 +120,8 @@ static struct result run(const struct world *w, const struct test_device_kernel 
         if (r.why == NULL)
             r.why = test_device_run(down, &round->round, (uint32_t)bucket, 1, down_args, 6, order);
     }
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        test_release(own[i]);
     test_round_free(round);
     return r;
 }

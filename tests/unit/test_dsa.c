@@ -277,7 +277,7 @@ static void contexts_cross_extents(void **state)
 static void fp8_rows_have_the_published_bytes(void **state)
 {
     (void)state;
-    /* formats.md 6.2's row, repeated to the kernel's width; the norms are made the identity. */
+    /* docs/formats.md 6's row, repeated to the kernel's width; the norms are made the identity. */
     static const float row[4] = {3.0f, -0.7109375f, 0.0019989f, 5.25f};
     static const uint8_t codes[4] = {0x6c, 0xdb, 0x18, 0x72};
     struct dsa_world w;

@@ -7,6 +7,7 @@
 #include "tests/support/folder.h"
 #include "tests/support/toy_engine.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,6 +127,94 @@ static void kernels_that_others_can_write_are_not_loaded(void **state)
     folder_remove(folder);
 }
 
+static void assert_not_loaded(const char *path, const char *says)
+{
+    struct glm_kernel_code k = {0};
+    struct glm_error err = {0};
+    assert_int_equal(glm_kernel_load("k", path, &k, &err), GLM_EKERNEL);
+    if (!strstr(err.message, says))
+        fail_msg("'%s' does not say '%s'", err.message, says);
+    assert_null(k.handle);
+}
+
+static void compile_object(const char *folder, const char *name, const char *source)
+{
+    char command[1024];
+    folder_write(folder, "k.c", source);
+    snprintf(command, sizeof command, "%s -shared -fPIC -o %s/%s %s/k.c",
+             getenv("GLM_HOST_CC") ? getenv("GLM_HOST_CC") : "cc", folder, name, folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(chmod(folder_path(folder, name), 0700), 0);
+}
+
+static void kernels_that_others_can_put_there_are_not_loaded(void **state)
+{
+    (void)state;
+    char *holder = folder_new();
+    char folder[512], path[600], link[600];
+    struct glm_kernel_code k = {0};
+    struct glm_error err = {0};
+    snprintf(folder, sizeof folder, "%s/entry", holder);
+    snprintf(path, sizeof path, "%s/kernel.so", folder);
+    assert_int_equal(mkdir(folder, 0700), 0);
+    compile_object(folder, "kernel.so",
+                   "const unsigned glm_kernel_abi = 1; void glm_kernel(void); "
+                   "void glm_kernel(void) {}");
+    /* Whoever may write to the holder may rename the entry away and put another in its place. */
+    assert_int_equal(chmod(holder, 0770), 0);
+    assert_not_loaded(path, "is writable by others (mode 770)");
+    assert_int_equal(chmod(holder, 01777), 0);
+    assert_int_equal(glm_kernel_load("k", path, &k, &err), GLM_OK);
+    glm_kernel_unload(&k);
+    /* A link may come to point elsewhere. */
+    snprintf(link, sizeof link, "%s/link.so", folder);
+    assert_int_equal(symlink("kernel.so", link), 0);
+    assert_not_loaded(link, "it is a symbolic link");
+    assert_int_equal(symlink("entry", folder_path(holder, "link")), 0);
+    snprintf(link, sizeof link, "%s/link/kernel.so", holder);
+    assert_not_loaded(link, "cannot load kernel 'k' from");
+    /* Opening a pipe must not wait for its writer. */
+    snprintf(link, sizeof link, "%s/pipe.so", folder);
+    assert_int_equal(mkfifo(link, 0600), 0);
+    assert_not_loaded(link, "is not a file");
+    if (geteuid() == 0) { /* only root can give files away */
+        assert_int_equal(chown(path, 12345, 0), 0);
+        assert_not_loaded(path, "belongs to user 12345");
+        assert_int_equal(chown(path, 0, 0), 0);
+        assert_int_equal(chown(folder, 12345, 0), 0);
+        assert_not_loaded(path, "belongs to user 12345");
+        assert_int_equal(chown(folder, 0, 0), 0);
+        assert_int_equal(chown(holder, 12345, 0), 0);
+        assert_not_loaded(path, "belongs to user 12345");
+    }
+    folder_remove(holder);
+}
+
+/* What was loaded from a path is not answered for another object that is there later. */
+static void objects_are_told_apart_by_their_folder(void **state)
+{
+    (void)state;
+    char *folders[2] = {folder_new(), folder_new()};
+    struct glm_kernel_code k[2] = {{0}, {0}};
+    struct glm_error err = {0};
+    for (int i = 0; i < 2; i++) {
+        compile_object(folders[i], "kernel.so",
+                       i == 0 ? "const unsigned glm_kernel_abi = 1; const int own = 0; "
+                                "void glm_kernel(void); void glm_kernel(void) {}"
+                              : "const unsigned glm_kernel_abi = 1; const int own = 1; "
+                                "void glm_kernel(void); void glm_kernel(void) {}");
+        assert_int_equal(glm_kernel_load("k", folder_path(folders[i], "kernel.so"), &k[i], &err),
+                         GLM_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        const int *own = dlsym(k[i].handle, "own");
+        assert_non_null(own);
+        assert_int_equal(*own, i);
+        glm_kernel_unload(&k[i]);
+        folder_remove(folders[i]);
+    }
+}
+
 static void a_kernel_of_another_abi_is_not_loaded(void **state)
 {
     (void)state;
@@ -139,18 +228,10 @@ static void a_kernel_of_another_abi_is_not_loaded(void **state)
     };
     char *folder = folder_new();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char command[1024], name[32];
-        struct glm_kernel_code k = {0};
-        struct glm_error err = {0};
+        char name[32];
         snprintf(name, sizeof name, "k%zu.so", i);
-        folder_write(folder, "k.c", cases[i].source);
-        snprintf(command, sizeof command, "%s -shared -fPIC -o %s/%s %s/k.c",
-                 getenv("GLM_HOST_CC") ? getenv("GLM_HOST_CC") : "cc", folder, name, folder);
-        assert_int_equal(system(command), 0);
-        assert_int_equal(chmod(folder_path(folder, name), 0700), 0);
-        assert_int_equal(glm_kernel_load("k", folder_path(folder, name), &k, &err), GLM_EKERNEL);
-        if (!strstr(err.message, cases[i].says))
-            fail_msg("'%s' does not say '%s'", err.message, cases[i].says);
+        compile_object(folder, name, cases[i].source);
+        assert_not_loaded(folder_path(folder, name), cases[i].says);
     }
     folder_remove(folder);
 }
@@ -363,6 +444,8 @@ int main(void)
         cmocka_unit_test(a_resting_team_uses_no_time),
         cmocka_unit_test(a_team_of_no_threads_is_refused),
         cmocka_unit_test(kernels_that_others_can_write_are_not_loaded),
+        cmocka_unit_test(kernels_that_others_can_put_there_are_not_loaded),
+        cmocka_unit_test(objects_are_told_apart_by_their_folder),
         cmocka_unit_test(a_kernel_of_another_abi_is_not_loaded),
         cmocka_unit_test(programs_that_do_not_link_say_why),
         cmocka_unit_test(limits_that_cannot_run_are_refused),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* EXL3 against the vectors of reference/formats.md 2.6: the naive oracle first, then the device
+/* EXL3 against the vectors of docs/formats.md 3: the naive oracle first, then the device
  * form and the host decoder, at every rate and codebook. */
 #include "runtime/forms.h"
 #include "tests/support/kernel.h"
@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 static const char *const codebooks[] = {"3inst", "mcg", "mul1"};
-/* formats.md 2.6: CRC-32 of Wq of 128 x 128 layers from seed 100 + K */
+/* docs/formats.md 3: CRC-32 of Wq of 128 x 128 layers from seed 100 + K */
 static const uint32_t crcs[8][3] = {
     {0x0ac1aba7, 0xc9752e6d, 0xd986ce3a}, {0xd937603a, 0x792b8078, 0x6039b75e},
     {0x4d3aab06, 0xb7277635, 0xe713daa7}, {0x6ad54e2f, 0x3ca45a02, 0xcedd999d},

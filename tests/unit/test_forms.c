@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converters of stored weights: the worked groups of reference/formats.md 5.1 and 5.2, slices of
+/* Converters of stored weights: the worked groups of docs/formats.md 5, slices of
  * uncut tensors, and what must be refused. */
 #include "runtime/forms.h"
 #include "tests/support/kernel.h"
@@ -68,7 +68,7 @@ static void mse_groups_are_no_worse_than_published(void **state)
             size += (double)g[i] * (double)g[i];
         }
     }
-    assert_true(error / size < 0.0076); /* formats.md 5.1: 0.0073 */
+    assert_true(error / size < 0.0076); /* docs/formats.md 5: 0.0073 */
 }
 
 static void fp8_blocks_reach_448_and_round_to_even(void **state)
@@ -95,7 +95,7 @@ static void fp8_blocks_reach_448_and_round_to_even(void **state)
         }
         assert_true(top == 448);
     }
-    assert_true(error / size < 0.0007); /* formats.md 5.2: 0.00066 */
+    assert_true(error / size < 0.0007); /* docs/formats.md 5: 0.00066 */
     float zeros[128] = {0}, scale;
     uint8_t codes[128];
     glm_fp8_block(zeros, codes, &scale);
@@ -106,7 +106,7 @@ static void fp8_blocks_reach_448_and_round_to_even(void **state)
 static void every_e4m3_code_survives_and_neighbours_round_to_even(void **state)
 {
     (void)state;
-    /* formats.md 6.2: 3.0, -0.7109375, 0.0019989, 5.25 over 2^-5 */
+    /* docs/formats.md 6: 3.0, -0.7109375, 0.0019989, 5.25 over 2^-5 */
     assert_int_equal(glm_f32_e4m3(96.0f), 0x6c);
     assert_int_equal(glm_f32_e4m3(-0.7109375f * 32), 0xdb);
     assert_int_equal(glm_f32_e4m3(glm_round_bf16(0.0019989f) * 32), 0x18);

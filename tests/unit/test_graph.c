@@ -56,7 +56,7 @@ static int64_t param(const struct glm_plan *p, const char *kernel, const char *n
     return 0;
 }
 
-/* reference/model.md g: the backbone has 313,326,811,966 parameters. */
+/* docs/model.md 1: the backbone has 313,326,811,966 parameters. */
 static void places_every_parameter_of_the_published_model_once(void **state)
 {
     (void)state;

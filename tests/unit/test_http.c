@@ -187,6 +187,75 @@ static void health_and_metrics_show_the_lane(void **state)
     raw_answer_free(&a);
 }
 
+/* Value of the sample whose line begins with `name` and a space. */
+static double sample(const char *body, const char *name)
+{
+    char line[200];
+    snprintf(line, sizeof line, "\n%s ", name);
+    const char *at = strstr(body, line);
+    if (at == NULL)
+        fail_msg("no sample '%s'", name);
+    return strtod(at + strlen(line), NULL);
+}
+
+/* Buckets are cumulative, and the last holds all. */
+static void assert_histogram(const char *body, const char *family, double count)
+{
+    char name[200];
+    double before = 0;
+    uint32_t n = 0;
+    snprintf(name, sizeof name, "\nvllm:%s_bucket{model_name=\"pico\",le=\"", family);
+    for (const char *at = strstr(body, name); at != NULL; at = strstr(at + 1, name), n++) {
+        double value = strtod(strstr(at, "\"} ") + 3, NULL);
+        assert_true(value >= before);
+        before = value;
+    }
+    assert_true(n > 10);
+    assert_true(before == count);
+    snprintf(name, sizeof name, "vllm:%s_count{model_name=\"pico\"}", family);
+    assert_true(sample(body, name) == count);
+    snprintf(name, sizeof name, "glmctl_%s_bucket{le=\"+Inf\"}", family);
+    assert_true(sample(body, name) == count);
+    snprintf(name, sizeof name, "\n# TYPE glmctl_%s histogram\n", family);
+    assert_non_null(strstr(body, name));
+}
+
+static void latencies_are_counted_by_interval(void **state)
+{
+    struct http_world *w = *state;
+    static const struct {
+        const char *family;
+        double count;
+    } families[] = {
+        {"time_to_first_token_seconds", 2}, {"inter_token_latency_seconds", 4},
+        {"request_queue_time_seconds", 2},  {"request_prefill_time_seconds", 2},
+        {"request_decode_time_seconds", 2}, {"request_inference_time_seconds", 2},
+        {"e2e_request_latency_seconds", 2},
+    };
+    fake_engine_slow(w->engine, 30 * 1000); /* a round */
+    for (int i = 0; i < 2; i++) {
+        char *request = raw_post("/v1/completions", completion, "");
+        struct raw_answer a = raw_ask(w->port, request);
+        assert_int_equal(a.status, 200);
+        raw_answer_free(&a);
+        free(request);
+    }
+    struct raw_answer a = raw_ask(w->port, GET("/metrics"));
+    assert_int_equal(a.status, 200);
+    for (size_t i = 0; i < sizeof families / sizeof families[0]; i++)
+        assert_histogram(a.body, families[i].family, families[i].count);
+    /* Two replies of three tokens, a round of 30 ms each. */
+    assert_true(sample(a.body, "glmctl_inter_token_latency_seconds_bucket{le=\"0.025\"}") == 0);
+    assert_true(sample(a.body, "glmctl_time_to_first_token_seconds_bucket{le=\"0.02\"}") == 0);
+    assert_true(sample(a.body, "glmctl_inter_token_latency_seconds_sum") >= 0.12);
+    double total = sample(a.body, "glmctl_e2e_request_latency_seconds_sum");
+    double parts = sample(a.body, "glmctl_request_queue_time_seconds_sum") +
+                   sample(a.body, "glmctl_request_prefill_time_seconds_sum") +
+                   sample(a.body, "glmctl_request_decode_time_seconds_sum");
+    assert_true(total >= 0.18 && total - parts < 1e-6 && parts - total < 1e-6);
+    raw_answer_free(&a);
+}
+
 /* ---- bodies ---- */
 
 static void a_body_is_read_however_it_is_framed(void **state)
@@ -197,7 +266,7 @@ static void a_body_is_read_however_it_is_framed(void **state)
         "{\"prompt\":[5,6,7],\"max_tokens\":3}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json; charset=utf-8\r\n"
         "Transfer-Encoding: chunked\r\n\r\n"
-        "1\r\n{\r\n2;ext=1\r\n\"p\r\n1e\r\nrompt\":[5,6,7],\"max_tokens\":3}\r\n0\r\nTrailer: "
+        "1\r\n{\r\n2\r\n\"p\r\n1e\r\nrompt\":[5,6,7],\"max_tokens\":3}\r\n0\r\nTrailer: "
         "x\r\n\r\n",
         "POST /v1/completions/?q HTTP/1.1\r\nHost: x\r\nContent-Type: text/json\r\n"
         "Content-Length: 33\r\nConnection: close\r\n\r\n{\"prompt\":[5,6,7],\"max_tokens\":3}",
@@ -318,8 +387,8 @@ static void an_uncertain_end_of_a_request_closes_the_connection(void **state)
 {
     struct http_world *w = *state;
     static const char *const requests[] = {
-        "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
-        "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        ("POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n"
+         "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
         "POST /completions HTTP/1.1\r\nHost: x\r\nContent-Length: -2\r\n\r\n{}",
@@ -641,7 +710,7 @@ static void who_sends_headers_or_bodies_too_slowly_is_cut(void **state)
     char *post = raw_post("/v1/completions", completion, "");
     raw_send_text(patient, post); /* who waits for an answer is not cut */
     for (int i = 0; i < 12; i++) {
-        raw_send(headers, "GET /health HTTP/1.1\r\nHost: x\r\n" + i, 1);
+        raw_send(headers, &"GET /health HTTP/1.1\r\nHost: x\r\n"[i], 1);
         raw_send(body, &"\"prompt\":[5,6,7]"[i], 1);
         usleep(50000);
     }
@@ -807,6 +876,7 @@ int main(void)
         WITH_WORLD(head_has_the_headers_of_get_and_no_body),
         WITH_WORLD(options_tells_browsers_what_they_may_send),
         WITH_WORLD(health_and_metrics_show_the_lane),
+        WITH_WORLD(latencies_are_counted_by_interval),
         WITH_WORLD(a_body_is_read_however_it_is_framed),
         WITH_WORLD(a_request_cut_at_every_offset_gives_the_same_reply),
         WITH_WORLD(pipelined_requests_are_answered_in_order),

@@ -3,7 +3,7 @@
  */
 #include "codegen/launch.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "tests/support/folder.h"
 
 #include <setjmp.h>

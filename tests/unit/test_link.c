@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links of both kinds: order, large messages, lost peers, the secret, and what is left behind. */
 #include "tests/support/ranks.h"
+#include "tests/support/segments.h"
 
 #include "runtime/clock.h"
 #include "runtime/net.h"
 
-#include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -267,6 +267,43 @@ static void strangers_are_turned_away_and_the_right_rank_still_comes(void **stat
     close(nonsense);
 }
 
+/* More of them than have places, before and while the ranks link: silent ones, and ones that greet
+ * as a rank and then say nothing. */
+static void a_crowd_of_idle_strangers_keeps_no_rank_out(void **state)
+{
+    (void)state;
+    enum { CROWD = 150 };
+    static const uint8_t hello[48] = {'G', 'l', 'm', 'T', 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0};
+    struct glm_link_address addresses[3];
+    struct connecting ranks[3];
+    pthread_t threads[3];
+    int crowd[CROWD];
+    for (uint32_t i = 0; i < 3; i++) {
+        listen_or_fail("tcp", i, 3, test_secret, &ranks[i], &addresses[i]);
+        ranks[i].addresses = addresses;
+        ranks[i].deadline_ms = 4000; /* before the first stranger's handshake is over */
+    }
+    /* Rank 1 has a place for its own connection to rank 0, too. */
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, connect_thread, &ranks[i]), 0);
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = connect_raw(&addresses[i % 2]);
+        if (i % 3 == 0)
+            assert_int_equal(send(crowd[i], hello, sizeof hello, MSG_NOSIGNAL), sizeof hello);
+    }
+    assert_int_equal(pthread_create(&threads[2], NULL, connect_thread, &ranks[2]), 0);
+    for (uint32_t i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        if (ranks[i].status != GLM_OK)
+            fail_msg("rank %u: %s", i, ranks[i].err.message);
+    }
+    for (uint32_t i = 0; i < 3; i++)
+        for (uint32_t j = 0; j < 3; j++)
+            glm_link_free(ranks[i].links[j]);
+    for (size_t i = 0; i < CROWD; i++)
+        close(crowd[i]);
+}
+
 /* A connector that answers the hello rightly but cannot sign: what it gets back proves nothing. */
 static void a_proof_sent_back_is_refused(void **state)
 {
@@ -405,23 +442,14 @@ static void what_a_killed_rank_left_is_removed_by_its_address(void **state)
     close(up[1]);
 }
 
-static int count_segments(void)
-{
-    int n = 0;
-    DIR *folder = opendir("/dev/shm");
-    for (struct dirent *e = readdir(folder); e != NULL; e = readdir(folder))
-        n += strncmp(e->d_name, "glm-", 4) == 0;
-    closedir(folder);
-    return n;
-}
-
 static void no_segment_keeps_its_name_once_all_are_attached(void **state)
 {
     (void)state;
     struct glm_link *links[4][GLM_LINK_MAX_WORLD];
-    int before = count_segments();
+    struct segments before;
+    segments_list(&before);
     test_links_connect("shm", 4, 100000, links);
-    assert_int_equal(count_segments(), before);
+    assert_true(segments_are_those(&before, 5000));
     for (int i = 0; i < 4; i++)
         for (int j = 0; j < 4; j++)
             glm_link_free(links[i][j]);
@@ -487,6 +515,7 @@ int main(void)
         cmocka_unit_test(a_wait_sleeps_and_ends_when_a_message_comes),
         cmocka_unit_test(a_killed_peer_is_seen_within_a_second),
         cmocka_unit_test(strangers_are_turned_away_and_the_right_rank_still_comes),
+        cmocka_unit_test(a_crowd_of_idle_strangers_keeps_no_rank_out),
         cmocka_unit_test(a_proof_sent_back_is_refused),
         cmocka_unit_test(shm_refuses_a_segment_without_the_secret),
         cmocka_unit_test(shm_refuses_a_segment_that_others_may_open),

@@ -2,6 +2,7 @@
 /* Bytes a rank takes, the pool's size, and refusal of what does not fit. */
 #include "codegen/graph.h"
 #include "codegen/memory.h"
+#include "codegen/process.h"
 #include "runtime/memory.h"
 #include "tests/support/geometry.h"
 
@@ -59,7 +60,8 @@ static void expert_bytes(const struct glm_plan *p, double *trellis, double *scal
     }
 }
 
-/* reference/cluster.md 4.3, last column: GiB of experts a rank. */
+/* GiB of EXL3 codes of the published model's experts (288 a layer, of 2,048 columns in units of
+ * 128) at 4 bits, a rank, from those shapes alone. */
 static void expert_bytes_match_the_reference_table(void **state)
 {
     (void)state;
@@ -87,7 +89,7 @@ static void expert_bytes_match_the_reference_table(void **state)
     }
 }
 
-/* reference/formats.md 6.1, ring form, 11 layers. */
+/* docs/formats.md 6: the published model's eleven layers. */
 static void cache_bytes_a_token_match_the_reference_table(void **state)
 {
     (void)state;
@@ -256,6 +258,59 @@ static void ranks_of_one_host_must_fit_together(void **state)
     fixture_free(&f);
 }
 
+static void a_head_has_more_of_a_process_than_other_ranks(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_pico(&f, 2);
+    f.cluster.lanes[0].max_body_bytes = 3 << 20;
+    struct glm_plan **plans = build(&f);
+    assert_true(part(plans[0], "process") ==
+                part(plans[1], "process") +
+                    GLM_PROCESS_HEAD_THREADS * (uint64_t)GLM_PROCESS_THREAD_BYTES +
+                    2048 * (uint64_t)GLM_PROCESS_TOKEN_BYTES);
+    assert_int_equal(part(plans[0], "requests"), glm_request_bytes(3 << 20, 8192));
+    assert_int_equal(part(plans[1], "requests"), 0);
+    fixture_free(&f);
+}
+
+static void a_rank_alone_exchanges_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_pico(&f, 1);
+    assert_int_equal(part(build(&f)[0], "exchanges"), 0);
+    fixture_free(&f);
+    fixture_pico(&f, 4);
+    struct glm_plan *p = build(&f)[3];
+    uint64_t message = 512 * 256 * 4; /* a prefill slice of hidden rows */
+    assert_int_equal(glm_message_bytes(p), message);
+    assert_in_range(part(p, "exchanges"), 2 * 3 * GLM_RING_BYTES + message,
+                    2 * 3 * GLM_RING_BYTES + message + 4096);
+    fixture_free(&f);
+}
+
+/* A GB10 rank pays for its CUDA context twice over, one on a GPU with its own memory on the device
+ * alone. */
+static void a_gpu_rank_has_a_context(void **state)
+{
+    (void)state;
+    uint64_t bytes[3];
+    static const enum glm_device devices[] = {GLM_DEVICE_CPU, GLM_DEVICE_GB10, GLM_DEVICE_CUDA};
+    for (int i = 0; i < 3; i++) {
+        struct fixture f;
+        fixture_full(&f, 2);
+        f.cluster.nodes[1].device = devices[i];
+        struct glm_plan *p = build(&f)[1];
+        bytes[i] = part(p, "process");
+        assert_int_equal(part(p, "exchanges") > 0, devices[i] != GLM_DEVICE_CUDA);
+        fixture_free(&f);
+    }
+    assert_true(bytes[0] < 64 << 20);
+    assert_true(bytes[1] > 640 << 20 && bytes[1] < 700 << 20);
+    assert_int_equal(bytes[2], GLM_PROCESS_CUDA_DEVICE_BYTES);
+}
+
 /* What the plan prints is what the runtime will lay out, byte for byte. */
 static void the_table_is_what_the_runtime_lays_out(void **state)
 {
@@ -284,7 +339,8 @@ static void the_table_is_what_the_runtime_lays_out(void **state)
         assert_int_equal(m.state_bytes, part(p, "pool") + part(p, "streams"));
         assert_int_equal(m.buffer_bytes, part(p, "decode buffers") + part(p, "prefill buffers"));
         assert_int_equal(m.scratch_bytes, part(p, "scratch"));
-        assert_int_equal(m.bytes, glm_plan_total_bytes(p));
+        assert_int_equal(m.bytes + part(p, "exchanges") + part(p, "process") + part(p, "requests"),
+                         glm_plan_total_bytes(p));
         fixture_free(&f);
     }
 }
@@ -294,6 +350,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(expert_bytes_match_the_reference_table),
         cmocka_unit_test(cache_bytes_a_token_match_the_reference_table),
+        cmocka_unit_test(a_head_has_more_of_a_process_than_other_ranks),
+        cmocka_unit_test(a_rank_alone_exchanges_nothing),
+        cmocka_unit_test(a_gpu_rank_has_a_context),
         cmocka_unit_test(undeclared_memory_gives_every_stream_its_window),
         cmocka_unit_test(the_smallest_node_decides_the_pool_of_all_ranks),
         cmocka_unit_test(an_asked_pool_is_taken_in_whole_extents),

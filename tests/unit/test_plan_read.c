@@ -149,7 +149,11 @@ static void refuses_weights_that_do_not_add_up(void **state)
     refuses("\"rows\":[64,64]", "\"rows\":[65,64]", "ends behind the tensor's 128");
     refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,4,81]", "ends behind the tensor's 256");
     refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,4,7]", "they overlap");
-    refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,2147483648,2147483648]", "ends behind");
+    refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,65536,2147483648]", "ends behind");
+    refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,65537,2147483648]",
+            "has 65537 groups of 8: at most 65536, of 1 or more");
+    refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,0,2147483648,0]", "2147483648 groups of 0");
+    refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,0,4,64]", "has 4 groups of 0");
     refuses("\"rows\":[16,8,4,64]", "\"rows\":[16,8,4]", "3 entries, not 2 or 4");
     refuses("\"rows\":[64,64]", "\"rows\":[0,128]", "leave it out");
     refuses("\"rows\":[64,64]", "\"rows\":[0,64,1,64]", "write [first,take]");

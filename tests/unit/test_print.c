@@ -142,8 +142,8 @@ static void json_says_what_the_text_says(void **state)
     assert_int_equal(cJSON_GetArraySize(ranks), 4);
     assert_string_equal(cJSON_GetObjectItem(r, "node")->valuestring, "node2");
     double total = cJSON_GetObjectItem(r, "total_bytes")->valuedouble, sum = 0;
-    static const char *const parts[] = {"weight_bytes", "pool_bytes", "stream_bytes",
-                                        "buffer_bytes"};
+    static const char *const parts[] = {"weight_bytes", "pool_bytes",    "stream_bytes",
+                                        "buffer_bytes", "process_bytes", "request_bytes"};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         sum += cJSON_GetObjectItem(r, parts[i])->valuedouble;
     assert_true(total == sum && total > 0);

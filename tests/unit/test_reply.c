@@ -550,6 +550,24 @@ static void json_answers_are_not_held(void **state)
     buf_release(&t.text);
 }
 
+/* What is left of a block when the memory for its marks could not be had. */
+static void a_block_without_memory_is_text(void **state)
+{
+    (void)state;
+    struct glm_block b = {.failed = true};
+    struct glm_calls calls = {0};
+    buf_str(&b.text, glm_mark_text[GLM_MARK_CALL]);
+    assert_int_equal(glm_block_decide(&b), GLM_IS_TEXT);
+    assert_true(glm_block_may_open(&b));
+    for (int kind = 0; kind < GLM_N_MARKS; kind++)
+        glm_block_mark(&b, (enum glm_mark_kind)kind);
+    glm_block_close(&b);
+    assert_int_equal(b.n_marks, 0);
+    assert_int_equal(glm_block_decide(&b), GLM_IS_TEXT);
+    assert_false(glm_block_parse(&b, NULL, false, &calls));
+    glm_block_release(&b);
+}
+
 static void calls_at_the_very_end_of_the_reasoning_count(void **state)
 {
     (void)state;
@@ -619,6 +637,7 @@ int main(void)
         cmocka_unit_test(other_spellings_are_read_too),
         cmocka_unit_test(bare_json_counts_only_with_offered_names),
         cmocka_unit_test(json_answers_are_not_held),
+        cmocka_unit_test(a_block_without_memory_is_text),
         cmocka_unit_test(calls_at_the_very_end_of_the_reasoning_count),
         cmocka_unit_test(reasoning_is_held_for_1024_bytes_at_most),
     };

@@ -3,7 +3,7 @@
  * greedy replies against transformers' golden ids (tests/golden/pico). And what a lane refuses. */
 #include "runtime/serve.h"
 
-#include "codegen/digest.h"
+#include "spec/base/digest.h"
 #include "codegen/launch.h"
 #include "runtime/http.h"
 #include "spec/base/log.h"
@@ -518,6 +518,24 @@ static void a_port_that_is_taken_is_refused_before_loading(void **state)
     glm_lane_release(&second);
 }
 
+static void a_broken_tokenizer_is_refused_before_loading(void **state)
+{
+    (void)state;
+    struct glm_lane_info lane;
+    struct glm_error err = {0};
+    char url[GLM_URL_BYTES], *folder = folder_new();
+    folder_write(folder, "tokenizer.json", "{\"model\": 1}");
+    world.launch.checkpoint = folder;
+    write_launch(&world);
+    assert_int_equal(glm_lane_load(world.path, 0, &lane, &err), GLM_OK);
+    world.launch.checkpoint = world.checkpoint;
+    write_launch(&world);
+    assert_int_equal(lane.service.bind(lane.service.context, url, &err), GLM_ECHECKPOINT);
+    assert_non_null(strstr(err.message, folder_path(folder, "tokenizer.json")));
+    glm_lane_release(&lane);
+    folder_remove(folder);
+}
+
 /* The set restarts: the address stays, requests meanwhile are told why. */
 static void a_restart_keeps_the_address(void **state)
 {
@@ -631,6 +649,7 @@ int main(void)
         SERVING(sampled_replies_do_not_depend_on_their_neighbours),
         SERVING(statistics_are_one_json_object),
         SERVING(a_port_that_is_taken_is_refused_before_loading),
+        cmocka_unit_test(a_broken_tokenizer_is_refused_before_loading),
         SERVING(a_restart_keeps_the_address),
         cmocka_unit_test(files_that_do_not_belong_together_are_refused),
     };

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* reference/cluster.md 4.3, rank by rank. */
+/* The published model, rank by rank, as the rule of docs/architecture.md 4 gives by hand. */
 struct row {
     uint32_t world;
     uint32_t heads[8], dense[8], expert[8], vocab[8];

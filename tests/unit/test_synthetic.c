@@ -41,7 +41,7 @@ static const struct glm_tensor *find(const char *name)
     return t;
 }
 
-/* ---- geometries: reference/model.md (a), (b), (c), (g) ---- */
+/* ---- geometries: docs/model.md 1 ---- */
 
 static void the_full_geometry_counts_its_parameters_exactly(void **state)
 {
@@ -68,7 +68,7 @@ static void tensor_counts_are_those_of_the_published_indexes(void **state)
     (void)state;
     uint32_t n = 0;
     open_at("synthetic:glm-5.3-flash-bf16");
-    assert_int_equal(f.c->n_tensors, 38770); /* model.md (c) */
+    assert_int_equal(f.c->n_tensors, 38770); /* docs/model.md 1 */
     glm_vision_tensors(&f.c->model, count, &n);
     assert_int_equal(n, 347);
     assert_false(f.c->experts_exl3);
@@ -92,13 +92,13 @@ static void the_full_geometry_is_that_of_the_published_pack(void **state)
         moe += m->ffn[i] == GLM_FFN_MOE;
     }
     assert_int_equal(dsa, 11);
-    assert_int_equal(m->n_valid_ids, 154856); /* model.md (i) */
+    assert_int_equal(m->n_valid_ids, 154856); /* docs/model.md 1 */
     assert_int_equal(moe, 42);
     assert_int_equal(f.c->kind, GLM_CHECKPOINT_SYNTHETIC);
     assert_null(f.c->folder);
     assert_int_equal(f.c->exl3_bits, 4);
     assert_string_equal(f.c->exl3_codebook, "mcg");
-    /* bytes of one expert and of all MoE layers: formats.md 1.3 */
+    /* bytes of one expert and of all MoE layers: docs/model.md 1 */
     uint64_t expert = 0;
     uint64_t all = 0;
     for (uint32_t i = 0; i < f.c->n_tensors; i++) {

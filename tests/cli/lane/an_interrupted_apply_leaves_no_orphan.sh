@@ -28,7 +28,7 @@ touch $work/started
 exec cc "\$@"
 END
 chmod +x "$work/cc"
-GLM_CACHE_DIR=$work/cache GLM_HOST_CC=$work/cc run 130 interrupted "$GLM_BUILD/glmctl" apply "$spec" --yes
+GLM_CACHE_DIR=$work/cache GLM_HOST_CC=$work/cc run 130 interrupted glmctl apply "$spec" --yes
 says "$err" 'interrupted by SIGINT while building kernels'
 says "$err" 'nothing that runs was touched'
 ! children || die "a compiler is left"
@@ -44,7 +44,7 @@ touch $work/started
 while :; do sleep 0.1; done
 END
 chmod +x "$work/glmd"
-GLM_GLMD=$work/glmd run 130 interrupted "$GLM_BUILD/glmctl" apply "$spec" --yes
+GLM_GLMD=$work/glmd run 130 interrupted glmctl apply "$spec" --yes
 says "$err" 'interrupted by SIGINT while the lane was loading'
 says "$err" "lane tp1 is stopped; next: glmctl apply $spec --lane tp1"
 ! children || die "the head is left"

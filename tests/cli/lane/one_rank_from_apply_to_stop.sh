@@ -12,7 +12,11 @@ says "$err" 'lane tp1 of demo is not running'
 run 1 glmctl logs "$spec"
 says "$err" "there are no logs in '$GLM_STATE_DIR/demo/tp1/logs'"
 
+exec 9>"$work/mine" # the lane must not keep what is open here
 run 0 glmctl apply "$spec" --yes
+if readlink "/proc/$(heads)/fd/"* | grep -Fx "$work/mine"; then
+    die "the head holds our file"
+fi
 says "$out" '^changes   \+ lane tp1 is not running: apply starts 1 rank$'
 says "$out" '^pico is LIVE on lane tp1: 1 rank, '
 url=$(tail -n 1 "$out")

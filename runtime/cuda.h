@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One NVIDIA GPU through the CUDA driver, which is opened at run time: memory, kernels, launches,
+ * streams, events and captured graphs. Knows neither plans nor rounds.
+ *
+ * Every call but glm_cuda_count and glm_cuda_open wants the calling thread to have opened the
+ * device or called glm_cuda_use. Any number of threads may use one device; a stream, a graph under
+ * capture and an event belong to one thread at a time. Sizes are bytes, addresses the device's.
+ * What is made here is freed by its own free call, before glm_cuda_close. Errors: GLM_EKERNEL with
+ * the driver's name and text of what went wrong, unless a call says another. */
+#ifndef GLM_RUNTIME_CUDA_H
+#define GLM_RUNTIME_CUDA_H
+
+#include "kernels-templates/cuda_abi.h"
+#include "spec/base/error.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct glm_cuda_facts {
+    char name[96];
+    char target[16];         /* what its kernels are compiled for: "sm_90", "sm_121a" */
+    uint32_t index;          /* the driver's, as in cuda:N */
+    uint32_t driver_version; /* 13000 is CUDA 13.0 */
+    uint32_t major, minor;   /* compute capability */
+    uint32_t n_sms;
+    uint32_t block_shared_bytes; /* static and dynamic, of a block at most */
+    uint64_t memory_bytes;
+    bool shares_memory; /* with the host: GB10 */
+};
+
+struct glm_cuda;
+typedef uint64_t glm_cuda_address;
+
+/* GPUs that the driver shows. GLM_EKERNEL with the package to install when there is no driver, it
+ * is older than CUDA 12.0, or lacks a call. $GLM_CUDA_DRIVER names another library. */
+enum glm_status glm_cuda_count(uint32_t *n, struct glm_error *err);
+
+/* The GPU of that index, current on this thread. GLM_EKERNEL when there is no such GPU or its
+ * compute capability is below 8.9. Close with glm_cuda_close. */
+enum glm_status glm_cuda_open(uint32_t index, struct glm_cuda **out, struct glm_error *err);
+void glm_cuda_close(struct glm_cuda *c);
+enum glm_status glm_cuda_use(struct glm_cuda *c, struct glm_error *err);
+const struct glm_cuda_facts *glm_cuda_facts(const struct glm_cuda *c);
+
+/* ---- Memory: the device's own, never managed; 256-byte aligned ---- */
+
+/* GLM_ENOMEM naming `what`, the size and what is free. */
+enum glm_status glm_cuda_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
+                               glm_cuda_address *out, struct glm_error *err);
+void glm_cuda_free(struct glm_cuda *c, glm_cuda_address address); /* 0: nothing */
+enum glm_status glm_cuda_memory_free(struct glm_cuda *c, uint64_t *bytes, struct glm_error *err);
+
+/* ---- Streams and events ---- */
+
+typedef void *glm_cuda_stream;
+typedef void *glm_cuda_event;
+enum glm_status glm_cuda_stream_new(struct glm_cuda *c, glm_cuda_stream *out,
+                                    struct glm_error *err);
+void glm_cuda_stream_free(struct glm_cuda *c, glm_cuda_stream s);
+/* Until all that was put on it has run; says what went wrong in it. */
+enum glm_status glm_cuda_stream_wait(struct glm_cuda *c, glm_cuda_stream s, struct glm_error *err);
+
+/* Events measure time. */
+enum glm_status glm_cuda_event_new(struct glm_cuda *c, glm_cuda_event *out, struct glm_error *err);
+void glm_cuda_event_free(struct glm_cuda *c, glm_cuda_event e);
+enum glm_status glm_cuda_event_record(struct glm_cuda *c, glm_cuda_event e, glm_cuda_stream s,
+                                      struct glm_error *err);
+/* Until both have passed; seconds from the first to the second. */
+enum glm_status glm_cuda_event_seconds(struct glm_cuda *c, glm_cuda_event from, glm_cuda_event to,
+                                       double *seconds, struct glm_error *err);
+
+/* On the stream; a host buffer must live until the stream has been waited for. */
+enum glm_status glm_cuda_copy_in(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,
+                                 const void *from, uint64_t bytes, struct glm_error *err);
+enum glm_status glm_cuda_copy_out(struct glm_cuda *c, glm_cuda_stream s, void *to,
+                                  glm_cuda_address from, uint64_t bytes, struct glm_error *err);
+enum glm_status glm_cuda_copy(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,
+                              glm_cuda_address from, uint64_t bytes, struct glm_error *err);
+enum glm_status glm_cuda_fill(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,
+                              uint8_t byte, uint64_t bytes, struct glm_error *err);
+
+/* ---- Kernels ---- */
+
+struct glm_cuda_kernel {
+    void *module, *function;
+    uint32_t dynamic_shared_bytes; /* what glm_cuda_kernel_load was told */
+};
+
+/* path: ENTRY/kernel.cubin of that digest, ours, writable by nobody else and with its recorded
+ * digests (codegen/kernels.h). dynamic_shared_bytes: the most that a launch will ask for. */
+enum glm_status glm_cuda_kernel_load(struct glm_cuda *c, const char *kernel, const char *path,
+                                     const char *digest, uint32_t dynamic_shared_bytes,
+                                     struct glm_cuda_kernel *out, struct glm_error *err);
+void glm_cuda_kernel_unload(struct glm_cuda *c, struct glm_cuda_kernel *k);
+
+struct glm_cuda_launch {
+    const char *name; /* for errors */
+    const struct glm_cuda_kernel *kernel;
+    uint32_t grid[3], block, shared_bytes; /* the manifest's at the maxima of the bucket */
+    struct glm_cuda_args args;             /* device addresses */
+};
+/* Puts it on the stream; allocates nothing and waits for nothing. */
+enum glm_status glm_cuda_launch(struct glm_cuda *c, glm_cuda_stream s,
+                                const struct glm_cuda_launch *l, struct glm_error *err);
+
+/* ---- Graphs: what is put on a stream between begin and end is kept instead of run ---- */
+
+typedef void *glm_cuda_graph;
+enum glm_status glm_cuda_capture_begin(struct glm_cuda *c, glm_cuda_stream s,
+                                       struct glm_error *err);
+/* Ends the capture in any case, after a failed launch too. */
+enum glm_status glm_cuda_capture_end(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_graph *out,
+                                     struct glm_error *err);
+void glm_cuda_graph_free(struct glm_cuda *c, glm_cuda_graph g);
+enum glm_status glm_cuda_graph_launch(struct glm_cuda *c, glm_cuda_graph g, glm_cuda_stream s,
+                                      struct glm_error *err);
+
+#endif
