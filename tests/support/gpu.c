@@ -120,6 +120,7 @@ struct test_gpu_kernel *test_gpu_kernel(const char *name, const char *text)
 struct buffer {
     const char *what;
     const void *host; /* NULL: every byte is `fill` */
+    void *home;       /* an argument's: where it goes back to */
     int fill;
     size_t bytes;
     glm_cuda_address at;
@@ -137,13 +138,27 @@ struct run {
 static void *add_buffer(struct run *r, const char *what, const void *host, int fill, size_t bytes)
 {
     struct buffer *b = &r->buffers[r->n++];
-    *b = (struct buffer){what, host, fill, bytes, 0, {NULL, NULL}};
+    *b = (struct buffer){.what = what, .host = host, .fill = fill, .bytes = bytes};
     if (glm_cuda_alloc(gpu, what, bytes + GUARD_BYTES, &b->at, &r->err) != GLM_OK)
         broken(what, &r->err);
     for (int i = 0; i < 2; i++)
         if ((b->got[i] = malloc(bytes + GUARD_BYTES)) == NULL)
             abort();
     return (void *)(uintptr_t)b->at;
+}
+
+/* The whole allocation that the argument lies in, once however many do. */
+static void *add_argument(struct run *r, const char *what, void *argument)
+{
+    size_t bytes, i = 0;
+    char *home = test_alloc_around(argument, &bytes);
+    while (i < r->n && r->buffers[i].home != home)
+        i++;
+    if (i == r->n) {
+        add_buffer(r, what, home, 0, bytes);
+        r->buffers[i].home = home;
+    }
+    return (char *)(uintptr_t)r->buffers[i].at + ((char *)argument - home);
 }
 
 static size_t n_extents(const struct glm_round *round)
@@ -285,7 +300,7 @@ const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launc
     for (size_t i = 0; i < n_args; i++) {
         snprintf(names[i], sizeof names[i], "argument %zu", i);
         if (args[i] != NULL)
-            r->launch.args.args[i] = add_buffer(r, names[i], args[i], 0, test_alloc_bytes(args[i]));
+            r->launch.args.args[i] = add_argument(r, names[i], args[i]);
     }
     const size_t n_arg_buffers = r->n;
     add_round(r, round);
@@ -300,11 +315,8 @@ const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launc
     } else {
         why = judge(r, scratch, tickets);
     }
-    for (size_t i = 0, b = 0; why == NULL && b < n_arg_buffers; i++)
-        if (args[i] != NULL) {
-            memcpy(args[i], r->buffers[b].got[0], r->buffers[b].bytes);
-            b++;
-        }
+    for (size_t b = 0; why == NULL && b < n_arg_buffers; b++)
+        memcpy(r->buffers[b].home, r->buffers[b].got[0], r->buffers[b].bytes);
     for (size_t i = 0; i < r->n; i++) {
         glm_cuda_free(gpu, r->buffers[i].at);
         free(r->buffers[i].got[0]);

@@ -53,6 +53,8 @@ void kda_world_init(struct kda_world *w, const struct test_build *build, size_t 
     w->o_norm = test_normals(&random, d, 0.2f, 1);
     w->conv_w_bits = test_bf16s(w->conv_w, 3 * hd * KDA_TAPS);
     w->o_norm_bits = test_bf16s(w->o_norm, d);
+    w->a_log_bits = test_acts(w->a_log, h, "f32");
+    w->dt_bias_bits = test_acts(w->dt_bias, hd, "f32");
     for (size_t i = 0; i < KDA_STREAMS; i++) {
         w->proj[i] = inputs(&random, n_tokens * 3 * hd, 1, 0, act);
         w->b[i] = inputs(&random, n_tokens * h, 1, 0, act);
@@ -86,6 +88,8 @@ void kda_world_release(struct kda_world *w)
     free(w->o_norm);
     test_release(w->conv_w_bits);
     test_release(w->o_norm_bits);
+    test_release(w->a_log_bits);
+    test_release(w->dt_bias_bits);
     for (size_t i = 0; i < KDA_STREAMS; i++) {
         free(w->proj[i]);
         free(w->b[i]);
@@ -155,7 +159,7 @@ static void run_rows(struct kda_run *r, struct test_round *round, const size_t *
     void *f = gather(r, round, w->f, hd, stream_of), *g = gather(r, round, w->g, hd, stream_of);
     void *replay = test_alloc(n * w->h * (3 * w->d + 1) * sizeof(float));
     void *out = test_alloc(n * w->out_bytes);
-    void *weights[] = {w->conv_w_bits, w->a_log, w->dt_bias, w->o_norm_bits};
+    void *weights[] = {w->conv_w_bits, w->a_log_bits, w->dt_bias_bits, w->o_norm_bits};
     void *decode[] = {proj,       b,          f,       g,    weights[0], weights[1],
                       weights[2], weights[3], r->conv, r->s, replay,     out};
     void *chunk[] = {proj,       b,          f,       g,    weights[0], weights[1],

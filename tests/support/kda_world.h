@@ -16,7 +16,7 @@ struct kda_world {
     size_t h, d, n_tokens;
     const char *act;
     struct reference_kda weights;
-    void *conv_w_bits, *o_norm_bits;
+    void *conv_w_bits, *o_norm_bits, *a_log_bits, *dt_bias_bits; /* what kernels are given */
     float *conv_w, *a_log, *dt_bias, *o_norm;
     float *proj[KDA_STREAMS], *b[KDA_STREAMS], *f[KDA_STREAMS], *g[KDA_STREAMS];
     size_t out_bytes; /* of a row */

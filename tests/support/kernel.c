@@ -413,26 +413,54 @@ void test_kernel_run(const struct test_kernel *k, const struct glm_round *round,
 
 /* ---- Memory ---- */
 
-void *test_alloc(size_t bytes)
+/* In front of every buffer. */
+struct allocation {
+    size_t magic, bytes;
+    struct allocation *next, **self; /* of those that live */
+};
+enum { FRONT_BYTES = 64 };
+_Static_assert(sizeof(struct allocation) <= FRONT_BYTES, "the buffer behind it stays aligned");
+static struct allocation *allocations;
+static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t padded_bytes(size_t bytes)
 {
-    size_t padded = (bytes + 63) / 64 * 64;
-    char *p = aligned_alloc(64, 64 + padded + GUARD_BYTES);
-    if (!p)
-        broken("out of memory");
-    memset(p, 0xff, 64 + padded + GUARD_BYTES);
-    size_t header[2] = {ALLOC_MAGIC, bytes};
-    memcpy(p, header, sizeof header);
-    memset(p + 64 + bytes, 0x3c, padded - bytes + GUARD_BYTES);
-    return p + 64;
+    return (bytes + 63) / 64 * 64;
 }
 
-size_t test_alloc_bytes(const void *p)
+void *test_alloc(size_t bytes)
 {
-    size_t header[2];
-    memcpy(header, (const char *)p - 64, sizeof header);
-    if (header[0] != ALLOC_MAGIC)
-        broken("a buffer is not from test_alloc, or the bytes in front of it were overwritten");
-    return header[1];
+    size_t padded = padded_bytes(bytes);
+    char *p = aligned_alloc(64, FRONT_BYTES + padded + GUARD_BYTES);
+    if (!p)
+        broken("out of memory");
+    memset(p, 0xff, FRONT_BYTES + padded + GUARD_BYTES);
+    memset(p + FRONT_BYTES + bytes, 0x3c, padded - bytes + GUARD_BYTES);
+    struct allocation *a = (struct allocation *)(void *)p;
+    pthread_mutex_lock(&allocations_lock);
+    *a = (struct allocation){ALLOC_MAGIC, bytes, allocations, &allocations};
+    if (allocations)
+        allocations->self = &a->next;
+    allocations = a;
+    pthread_mutex_unlock(&allocations_lock);
+    return p + FRONT_BYTES;
+}
+
+void *test_alloc_around(const void *p, size_t *bytes)
+{
+    void *found = NULL;
+    pthread_mutex_lock(&allocations_lock);
+    for (struct allocation *a = allocations; a && !found; a = a->next) {
+        char *start = (char *)a + FRONT_BYTES;
+        if ((const char *)p >= start && (const char *)p < start + a->bytes) {
+            *bytes = a->bytes;
+            found = start;
+        }
+    }
+    pthread_mutex_unlock(&allocations_lock);
+    if (!found)
+        broken("a buffer is not from test_alloc");
+    return found;
 }
 
 void test_release(void *memory)
@@ -440,15 +468,19 @@ void test_release(void *memory)
     if (!memory)
         return;
     char *p = memory;
-    size_t header[2];
-    memcpy(header, p - 64, sizeof header);
-    if (header[0] != ALLOC_MAGIC)
+    struct allocation *a = (struct allocation *)(void *)(p - FRONT_BYTES);
+    if (a->magic != ALLOC_MAGIC)
         broken("the bytes in front of a buffer were overwritten");
-    size_t padded = (header[1] + 63) / 64 * 64;
-    for (size_t i = header[1]; i < padded + GUARD_BYTES; i++)
+    size_t end = padded_bytes(a->bytes) + GUARD_BYTES;
+    for (size_t i = a->bytes; i < end; i++)
         if (p[i] != 0x3c)
-            broken("byte %zu behind a buffer of %zu was overwritten", i - header[1], header[1]);
-    free(p - 64);
+            broken("byte %zu behind a buffer of %zu was overwritten", i - a->bytes, a->bytes);
+    pthread_mutex_lock(&allocations_lock);
+    *a->self = a->next;
+    if (a->next)
+        a->next->self = a->self;
+    pthread_mutex_unlock(&allocations_lock);
+    free(a);
 }
 
 void test_free(void *memory)

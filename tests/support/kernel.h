@@ -68,7 +68,8 @@ size_t test_kernel_scratch(const struct test_kernel *k, const struct glm_round *
 /* Memory whose every byte is 0xff (NaN as f32, bf16 and f16; -1 as i32), 64-byte aligned, with
  * guard bytes behind it that test_release checks. */
 void *test_alloc(size_t bytes);
-size_t test_alloc_bytes(const void *p); /* what it was asked for */
+/* The allocation that p lies in, and what it was asked for. */
+void *test_alloc_around(const void *p, size_t *bytes);
 void test_release(void *p);
 #ifndef test_free /* cmocka has a macro of this name for its own heap */
 void test_free(void *p);

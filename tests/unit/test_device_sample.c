@@ -26,7 +26,8 @@ enum { N_ROWS = sizeof settings / sizeof settings[0] };
 /* Rows of logits of one shard, of which some are equal, infinite or no number. */
 struct shard {
     char params[96];
-    int32_t v, c, ends[8];
+    int32_t v, c;
+    int32_t *ends; /* [8] */
     float *logits;
     struct glm_draw *draws;
     struct test_round *round;
@@ -36,6 +37,7 @@ static struct shard new_shard(int32_t v, int32_t first, int32_t valid, int32_t c
 {
     struct shard s = {.v = v, .c = c, .round = test_round(N_ROWS)};
     s.draws = calloc(N_ROWS, sizeof *s.draws);
+    s.ends = test_alloc(8 * sizeof *s.ends);
     assert_non_null(s.draws);
     struct test_random random = {(uint64_t)(v + first)};
     snprintf(s.params, sizeof s.params, "V=%d FIRST=%d VALID=%d C=%d", v, first, valid, c);
@@ -63,6 +65,7 @@ static struct shard new_shard(int32_t v, int32_t first, int32_t valid, int32_t c
 static void free_shard(struct shard *s)
 {
     test_release(s->logits);
+    test_release(s->ends);
     free(s->draws);
     test_round_free(s->round);
 }
@@ -76,10 +79,8 @@ static size_t record_bytes(const struct shard *s)
 static int32_t *host_records(const struct shard *s)
 {
     int32_t *cand = test_alloc(N_ROWS * record_bytes(s));
-    int32_t ends[8];
-    memcpy(ends, s->ends, sizeof ends);
     test_kernel_run(test_kernel("candidates", s->params, "bf16"), &s->round->round,
-                    (void *[]){s->logits, ends, cand}, 1);
+                    (void *[]){s->logits, s->ends, cand}, 1);
     return cand;
 }
 
@@ -89,12 +90,10 @@ static const char *device_records(const struct test_device_kernel *k, const stru
                                   int32_t first, int32_t n, uint64_t order, int32_t *cand)
 {
     struct glm_round round = s->round->round;
-    int32_t ends[8];
-    memcpy(ends, s->ends, sizeof ends);
     round.n_out = n;
     round.draws += first;
     return test_device_run(k, &round, N_ROWS, N_ROWS,
-                           (void *[]){s->logits + (size_t)first * (size_t)s->v, ends, cand}, 3,
+                           (void *[]){s->logits + (size_t)first * (size_t)s->v, s->ends, cand}, 3,
                            order);
 }
 
