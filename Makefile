@@ -100,14 +100,15 @@ $(BUILD)/tests/test_cuda: | $(BUILD)/tests/fake/cuda_driver.so
 
 # A GPU's device tests, and what a machine without our libraries needs for them. The program finds
 # its libraries beside itself, without LD_LIBRARY_PATH, which a compiler that it starts would see.
-$(BUILD)/gpu/test_device: $(BUILD)/tests/unit/test_device.o $(BUILD)/libsupport.a $(LIBRARIES)
+GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_device*.c))
+$(GPU_TESTS): $(BUILD)/gpu/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) -Wl,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' $(filter %.o,$^) \
 	    $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
-gpu-check: $(BUILD)/gpu/test_device ## run every CUDA kernel body on this machine's GPU (GLM_TEST_GPU=index)
+gpu-check: $(GPU_TESTS) ## run every CUDA kernel body on this machine's GPU (GLM_TEST_GPU=index)
 	$(Q)tests/gpu $(BUILD)/gpu
-gpu-pack: $(BUILD)/gpu/test_device ## pack those tests into build-gpu/ for a machine without our libraries
-	$(Q)tests/gpu-pack $< build-gpu
+gpu-pack: $(GPU_TESTS) ## pack those tests into build-gpu/ for a machine without our libraries
+	$(Q)tests/gpu-pack $(BUILD)/gpu build-gpu
 
 # Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.
 $(addprefix $(BUILD)/tests/,test_scheduler test_http test_http_reply): $(BUILD)/tests/fake/engine.o \

@@ -453,30 +453,38 @@ static void a_planted_mistake_is_noticed(void **state)
     }
 }
 
-/* A case's template with its body's digest, as the register of what GPUs passed has it. */
-static void print_body(const struct kernel_case *c)
+/* Every template that has a CUDA body, with its digest as the register of what GPUs passed has it. */
+static void print_bodies(void)
 {
     struct arena arena;
     struct glm_error err = {0};
-    char digest[65] = "";
-    arena_init(&arena, 1 << 20);
-    if (glm_body_digest(test_manifest(c->name), &arena, digest, &err) != GLM_OK)
+    struct glm_manifest *all;
+    uint32_t n = 0;
+    arena_init(&arena, 64 << 20);
+    if (glm_manifests_load(&arena, &all, &n, &err) != GLM_OK)
         fprintf(stderr, "%s\n", err.message);
-    printf("%s %s\n", c->name, digest);
+    for (uint32_t i = 0; i < n; i++) {
+        char digest[65] = "";
+        if (all[i].launch == NULL)
+            continue;
+        if (glm_body_digest(&all[i], &arena, digest, &err) != GLM_OK)
+            fprintf(stderr, "%s\n", err.message);
+        printf("%s %s\n", all[i].name, digest);
+    }
     arena_release(&arena);
 }
 
-/* For tests/gpu: the GPU that $GLM_TEST_GPU names; the cases; what of them goes into the register;
- * their oracles built and no more. */
+/* For tests/gpu: the GPU that $GLM_TEST_GPU names; the cases; what may go into the register; the
+ * cases' oracles built and no more. */
 static int answer(const char *what)
 {
     if (strcmp(what, "--facts") == 0)
         test_gpu_print_facts();
+    if (strcmp(what, "--bodies") == 0)
+        print_bodies();
     for (size_t c = 0; c < N_CASES; c++)
         if (strcmp(what, "--list") == 0)
             printf("%zu %s %s\n", c, cases[c].name, cases[c].params);
-        else if (strcmp(what, "--bodies") == 0)
-            print_body(&cases[c]);
         else if (strcmp(what, "--oracles") == 0)
             test_kernel(cases[c].name, cases[c].params, "bf16");
     return 0;
