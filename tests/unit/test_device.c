@@ -453,7 +453,8 @@ static void a_planted_mistake_is_noticed(void **state)
     }
 }
 
-/* Every template that has a CUDA body, with its digest as the register of what GPUs passed has it. */
+/* Every template that has a CUDA body, with its digest as the register of what GPUs passed has it.
+ */
 static void print_bodies(void)
 {
     struct arena arena;
