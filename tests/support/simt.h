@@ -21,6 +21,16 @@ struct test_device_kernel *test_device_body(const char *name, const char *body);
  * AddressSanitizer, which knows nothing of fibers. */
 bool test_device_usable(void);
 
+/* In a cmocka test of one argument, state: skips it, with the reason, where that is no. */
+#define NEED_DEVICE()                                             \
+    do {                                                          \
+        (void)state;                                              \
+        if (!test_device_usable()) {                              \
+            print_message("# no C++ compiler, or a sanitizer\n"); \
+            skip();                                               \
+        }                                                         \
+    } while (0)
+
 /* Runs the grid of a bucket of n_rows rows and n_outs wanted rows, which may be more than the round
  * has; order: see tests/simt/launch.h. Scratch is NaN before and guarded, tickets are zero before
  * and must be after. NULL, or what went wrong. */

@@ -368,15 +368,6 @@ static bool is_chosen(size_t c)
     return number == NULL || strtoul(number, NULL, 10) == c;
 }
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 static void bodies_agree_with_the_host_at_every_row_count(void **state)
 {
     static const size_t counts[] = {1, 2, 3, 8, 16, N_ROWS};

@@ -41,15 +41,6 @@ static bool agrees(const char *kv, size_t topk, int32_t n_before, const char *na
     return same;
 }
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 static void rounds_leave_the_hosts_bits_in_every_form(void **state)
 {
     static const char *const forms[] = {"fp8", "bf16", "fp32"};

@@ -6,15 +6,6 @@
 
 #include <string.h>
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 /* Beside each other: no row, one, a batch and more, a whole window; kept in full and in part. */
 static const int32_t rounds[][2][KDA_STREAMS] = {
     {{1, 3, 0}, {1, 2, 0}}, {{5, 1, 2}, {5, 0, 1}},   {{0, 16, 1}, {0, 11, 1}},

@@ -181,15 +181,6 @@ static const char *compare(const struct result *got, const struct result *want, 
     return NULL;
 }
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 static const char *const forms[][2] = {
     {"exl3", "mcg"}, {"bf16", "none"}, {"exl3", "mul1"}, {"exl3", "3inst"}};
 

@@ -97,15 +97,6 @@ static const char *device_records(const struct test_device_kernel *k, const stru
                            order);
 }
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 /* v, first, valid, c: one block and several, a short one, padding of the vocabulary, a wide offer,
  * an empty shard. */
 static const int32_t shapes[][4] = {{320, 0, 320, 16},

@@ -31,15 +31,6 @@ static const char *run(const char *body, float out[64], uint64_t order)
     "    const int t = glm_thread();\n"                            \
     "    (void)out, (void)in, (void)s;\n"
 
-#define NEED_DEVICE()                                             \
-    do {                                                          \
-        (void)state;                                              \
-        if (!test_device_usable()) {                              \
-            print_message("# no C++ compiler, or a sanitizer\n"); \
-            skip();                                               \
-        }                                                         \
-    } while (0)
-
 static void faults(const char *body, const char *words)
 {
     float out[64] = {0};
