@@ -6,20 +6,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 build=$PWD/${1:-build}
-work=$(mktemp -d)
-export GLM_STATE_DIR=$work/state HF_HOME=$work/none
-unset HF_HUB_CACHE
-spec=$work/demo.yaml
-sed -e "s|checkpoint: ./exl3 *|checkpoint: $PWD/clusters/demo/exl3 |" \
-    -e 's|listen: 127.0.0.1:.*|listen: 127.0.0.1:0|' clusters/demo/demo.yaml >"$spec"
-
-finish() {
-    for lane in tp1 tp2 tp3 tp4; do
-        "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1 || true
-    done
-    rm -rf "$work"
-}
-trap finish EXIT
+# shellcheck source=bench/demo.sh
+. bench/demo.sh
 
 json() {
     python3 -IS -c 'import json, sys; d = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$1" "$2"
