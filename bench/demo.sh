@@ -10,6 +10,7 @@ spec=$work/demo.yaml
 sed -e "s|checkpoint: ./exl3 *|checkpoint: $PWD/clusters/demo/exl3 |" \
     -e 's|listen: 127.0.0.1:.*|listen: 127.0.0.1:0|' clusters/demo/demo.yaml >"$spec"
 
+# shellcheck disable=SC2154 # build: the sourcing script's
 finish() {
     for lane in tp1 tp2 tp3 tp4; do
         "$build/glmctl" stop "$spec" --lane "$lane" --yes >/dev/null 2>&1 || true
