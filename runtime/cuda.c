@@ -173,6 +173,22 @@ void glm_cuda_free(struct glm_cuda *c, glm_cuda_address address)
         c->driver->free(address);
 }
 
+enum glm_status glm_cuda_host_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
+                                    void **out, struct glm_error *err)
+{
+    int result = c->driver->host_alloc(out, bytes > 0 ? bytes : 1, 0);
+    if (result != CUDA_OUT_OF_MEMORY)
+        return check(c, result, "allocate page-locked memory for", what, err);
+    return glm_fail(err, GLM_ENOMEM, "cannot lock %llu bytes of the host's memory for '%s'",
+                    (unsigned long long)bytes, what);
+}
+
+void glm_cuda_host_free(struct glm_cuda *c, void *memory)
+{
+    if (memory != NULL)
+        c->driver->host_free(memory);
+}
+
 enum glm_status glm_cuda_copy_in(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,
                                  const void *from, uint64_t bytes, struct glm_error *err)
 {

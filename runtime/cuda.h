@@ -49,6 +49,10 @@ const struct glm_cuda_facts *glm_cuda_facts(const struct glm_cuda *c);
 enum glm_status glm_cuda_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
                                glm_cuda_address *out, struct glm_error *err);
 void glm_cuda_free(struct glm_cuda *c, glm_cuda_address address); /* 0: nothing */
+/* The host's, page-locked, so that copies run beside what else the stream and the host do. */
+enum glm_status glm_cuda_host_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
+                                    void **out, struct glm_error *err);
+void glm_cuda_host_free(struct glm_cuda *c, void *memory); /* NULL: nothing */
 enum glm_status glm_cuda_memory_free(struct glm_cuda *c, uint64_t *bytes, struct glm_error *err);
 
 /* ---- Streams and events ---- */

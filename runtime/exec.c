@@ -1,35 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links programs and runs them. Owns the flat steps and the order of everything in a round: kernel,
- * barrier, exchange. Names are resolved here once; what a kernel computes is its body's, what a
- * collective costs is the links'. How bytes are counted: count_step. */
-#include "runtime/exec.h"
+/* Links programs. Owns the flat steps: names are resolved here once, and counted is what a step
+ * touches (glm_exec_count). How steps run is the device's, what a kernel computes its body's. */
+#include "runtime/exec_step.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-struct glm_exec_step {
-    enum glm_step_kind kind; /* never GLM_STEP_BLOCK */
-    const char *name;        /* kernel or mark */
-    uint32_t layer;
-    /* kernel */
-    glm_host_kernel run;
-    void **args;
-    uint64_t fixed_read;                /* bytes of its whole weights */
-    uint64_t picked_row;                /* of them a row, when it only looks rows up; else 0 */
-    uint64_t stream_read, stream_write; /* bytes a stream of the round */
-    uint64_t row_write;                 /* bytes a row */
-    uint64_t member_read;               /* bytes of one stacked member, all its weights */
-    const int32_t *ids;                 /* which members the rows touch */
-    uint32_t n_ids, n_members;
-    bool out_rows; /* works on wanted rows only */
-    /* sum, gather */
-    struct glm_collective_step *collective; /* NULL when world is 1 */
-    const void *from;
-    void *to;
-    uint64_t row_bytes;
-    enum glm_buffer_per per;
-};
 
 /* What an argument's name turned out to be. */
 struct target {
@@ -231,7 +206,8 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
     step->kind = GLM_STEP_KERNEL;
     step->name = k->name;
     step->layer = layer;
-    step->run = x->kernels[k - x->plan->kernels].run;
+    step->kernel_i = (uint32_t)(k - x->plan->kernels);
+    step->manifest = m;
     step->args = ARENA_ARRAY(l->arena, m->n_args > 0 ? m->n_args : 1, void *);
     if (!step->args)
         return glm_fail(l->err, GLM_ENOMEM, "cannot link program '%s': out of memory", program);
@@ -294,12 +270,9 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
     step->to = to.address;
     step->row_bytes = bytes * from.buffer->n_cols;
     step->per = from.buffer->per;
-    if (!x->collective)
-        return GLM_OK;
-    uint64_t rows = glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]);
-    return glm_collective_prepare(x->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
-                                  step->from, step->to, rows * step->row_bytes, &step->collective,
-                                  l->err);
+    step->max_bytes = glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]) *
+                      step->row_bytes;
+    return GLM_OK;
 }
 
 static enum glm_status link_steps(struct linker *l, const struct glm_plan_step *steps, uint32_t n,
@@ -362,7 +335,7 @@ enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct gl
                 return st;
         }
     }
-    return GLM_OK;
+    return x->device->ops->link(x->device, x, err);
 }
 
 const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const char *program,
@@ -388,21 +361,6 @@ void *glm_exec_buffer(const struct glm_exec *x, uint32_t arena_i, const char *na
 
 /* ---- running ---- */
 
-struct run {
-    struct glm_exec *x;
-    const struct glm_exec_program *program;
-    const struct glm_round *round;
-    struct glm_error *err;
-    enum glm_status status; /* written by thread 0 between barriers */
-};
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step *s, uint32_t n_rows)
 {
     uint32_t n = 0;
@@ -417,9 +375,8 @@ static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step 
     return n;
 }
 
-/* Before a launch, on thread 0: what it will touch. Its inputs are ready and nobody writes them. */
-static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
-                       const struct glm_round *round)
+void glm_exec_count(struct glm_exec *x, const struct glm_exec_step *s,
+                    const struct glm_round *round)
 {
     struct glm_exec_counts *c = &x->counts;
     uint64_t n_rows = (uint64_t)round->n_rows, n_streams = (uint64_t)round->n_streams;
@@ -433,72 +390,18 @@ static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
     c->state_read_bytes += n_streams * s->stream_read;
     c->state_bytes += n_streams * (s->stream_read + s->stream_write);
     c->row_bytes += n_rows * s->row_write;
-    if (s->member_read > 0 && s->ids)
+    if (s->member_read > 0 && s->ids && x->device->ops->host_memory)
         c->weight_bytes += s->member_read * distinct_members(x, s, (uint32_t)n_rows);
 }
 
-static void exchange(struct run *r, const struct glm_exec_step *s)
+uint64_t glm_exec_exchange_bytes(const struct glm_exec_step *s, uint64_t n_rows, uint64_t n_out)
 {
-    uint64_t rows = s->per == GLM_PER_ROW   ? (uint64_t)r->round->n_rows
-                    : s->per == GLM_PER_OUT ? (uint64_t)r->round->n_out
-                                            : 1;
-    size_t bytes = (size_t)(rows * s->row_bytes);
-    if (bytes == 0)
-        return;
-    if (!s->collective) {
-        if (s->from != s->to)
-            memcpy(s->to, s->from, bytes);
-        return;
-    }
-    uint64_t start = now_ns();
-    r->status = glm_collective_run(s->collective, bytes, r->err);
-    r->x->counts.exchange_ns += now_ns() - start;
-}
-
-static void run_on_thread(void *context, uint32_t thread)
-{
-    struct run *r = context;
-    struct glm_exec *x = r->x;
-    struct glm_launch launch = {.thread = thread,
-                                .n_threads = glm_team_threads(x->team),
-                                .round = r->round,
-                                .scratch = x->memory->base + x->memory->scratch,
-                                .barrier = glm_team_barrier,
-                                .barrier_state = x->team};
-    for (uint32_t i = 0; i < r->program->n_steps; i++) {
-        const struct glm_exec_step *s = &r->program->steps[i];
-        switch (s->kind) {
-        case GLM_STEP_KERNEL:
-            if (thread == 0)
-                count_step(x, s, r->round);
-            s->run(&launch, s->args);
-            glm_team_barrier(x->team);
-            break;
-        case GLM_STEP_SUM:
-        case GLM_STEP_GATHER:
-            if (thread == 0)
-                exchange(r, s);
-            glm_team_barrier(x->team);
-            if (r->status != GLM_OK)
-                return;
-            break;
-        case GLM_STEP_MARK:
-            if (!x->mark)
-                break;
-            if (thread == 0)
-                x->mark(x->mark_context, r->program, s->name, s->layer);
-            glm_team_barrier(x->team);
-            break;
-        case GLM_STEP_BLOCK:
-            break;
-        }
-    }
+    uint64_t rows = s->per == GLM_PER_ROW ? n_rows : s->per == GLM_PER_OUT ? n_out : 1;
+    return rows * s->row_bytes;
 }
 
 enum glm_status glm_exec_run(struct glm_exec *x, const struct glm_exec_program *program,
-                             const struct glm_round *round, struct glm_error *err)
+                             const struct glm_round *round, uint64_t *ns, struct glm_error *err)
 {
-    struct run r = {.x = x, .program = program, .round = round, .err = err};
-    glm_team_run(x->team, run_on_thread, &r);
-    return r.status;
+    return x->device->ops->run(x->device, program, round, ns, err);
 }

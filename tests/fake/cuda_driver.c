@@ -125,6 +125,17 @@ CALL(cuMemFree_v2, uint64_t address)
     free((void *)(uintptr_t)address);
     return OK;
 }
+CALL(cuMemHostAlloc, void **out, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    *out = malloc(bytes);
+    return *out == NULL ? NO_MEMORY : fails("cuMemHostAlloc");
+}
+CALL(cuMemFreeHost, void *memory)
+{
+    free(memory);
+    return OK;
+}
 CALL(cuMemcpyHtoDAsync_v2, uint64_t to, const void *from, size_t bytes, void *stream)
 {
     memcpy((void *)(uintptr_t)to, from, bytes);
