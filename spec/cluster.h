@@ -15,7 +15,7 @@ enum {
     GLM_MAX_DRAFTERS = 4
 };
 
-enum glm_device { GLM_DEVICE_CPU, GLM_DEVICE_CUDA, GLM_DEVICE_GB10 };
+enum glm_device_kind { GLM_DEVICE_CPU, GLM_DEVICE_CUDA, GLM_DEVICE_GB10 };
 enum glm_transport { GLM_TRANSPORT_SHM, GLM_TRANSPORT_TCP, GLM_TRANSPORT_ROCE, GLM_TRANSPORT_NCCL };
 enum glm_topology {
     GLM_TOPOLOGY_LOOPBACK,
@@ -38,7 +38,7 @@ struct glm_node {
     const char *name;
     const char *host;    /* "local" or an ssh target */
     const char *control; /* address for ssh and control; default the host */
-    enum glm_device device;
+    enum glm_device_kind device;
     uint32_t device_index; /* cuda:N */
     uint64_t memory_bytes; /* 0: not declared, found at apply */
     uint64_t reserve_bytes;
@@ -156,7 +156,7 @@ enum glm_status glm_cluster_outline(const char *path, const char *text, size_t l
                                     struct arena *arena, struct diag_list *diags,
                                     struct glm_cluster **out);
 
-const char *glm_device_text(enum glm_device d);
+const char *glm_device_text(enum glm_device_kind d);
 const char *glm_transport_text(enum glm_transport t);
 const char *glm_topology_text(enum glm_topology t);
 const char *glm_matrix_form_text(enum glm_matrix_form f);

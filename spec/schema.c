@@ -778,7 +778,7 @@ void glm_schema_reference(struct buf *out)
     }
 }
 
-const char *glm_device_text(enum glm_device d)
+const char *glm_device_text(enum glm_device_kind d)
 {
     return device_words[d];
 }
