@@ -567,27 +567,49 @@ static enum glm_status exchange(struct gpu *g, const struct glm_exec_step *s,
     return st;
 }
 
-/* Step by step, so that the marks' hook can look at what lies between. */
-static enum glm_status run_marked(struct gpu *g, const struct glm_exec_program *p,
+static enum glm_status probe(struct gpu *g, const struct glm_exec_program *p, uint32_t step_i,
+                             const struct glm_round *round, bool is_done, struct glm_error *err)
+{
+    enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, err);
+    if (st == GLM_OK)
+        g->exec->probe(g->exec->probe_context, p, step_i, round, is_done);
+    return st;
+}
+
+/* Step by step, so that the probe can look at what lies between. */
+static enum glm_status run_probed(struct gpu *g, const struct glm_exec_program *p,
                                   const struct glm_round *round, struct glm_error *err)
 {
-    struct glm_exec *x = g->exec;
     uint64_t rows = (uint64_t)round->n_rows, outs = (uint64_t)round->n_out;
     const struct table *t = &g->tables[p->arena_i];
     enum glm_status st = shape_kernels(g, p, rows, outs_of(t, rows), longest_context(round), err);
     for (uint32_t i = 0; st == GLM_OK && i < p->n_steps; i++) {
         const struct glm_exec_step *s = &p->steps[i];
-        if (is_exchange(g, s)) {
-            st = exchange(g, s, round, err);
-        } else if (s->kind == GLM_STEP_MARK) {
-            st = glm_cuda_stream_wait(g->cuda, g->stream, err);
-            if (st == GLM_OK)
-                x->mark(x->mark_context, p, s->name, s->layer);
-        } else {
-            st = put_step(g, p, s, rows, outs, err);
-        }
+        st = probe(g, p, i, round, false, err);
+        if (st == GLM_OK)
+            st = is_exchange(g, s) ? exchange(g, s, round, err)
+                                   : put_step(g, p, s, rows, outs, err);
+        if (st == GLM_OK)
+            st = probe(g, p, i, round, true, err);
     }
     return st;
+}
+
+static enum glm_status gpu_run_step(struct glm_device *d, const struct glm_exec_program *p,
+                                    uint32_t step_i, const struct glm_round *round,
+                                    struct glm_error *err)
+{
+    struct gpu *g = gpu_of(d);
+    struct table *t = &g->tables[p->arena_i];
+    uint64_t rows = (uint64_t)round->n_rows, outs = (uint64_t)round->n_out;
+    enum glm_status st = enter(g, err);
+    if (st == GLM_OK)
+        st = send_table(g, t, round, err);
+    if (st == GLM_OK)
+        st = shape_kernels(g, p, rows, outs_of(t, rows), longest_context(round), err);
+    if (st == GLM_OK)
+        st = put_step(g, p, &p->steps[step_i], rows, outs, err);
+    return st == GLM_OK ? gpu_wait(d, err) : st;
 }
 
 static enum glm_status run_graphs(struct gpu *g, const struct glm_exec_program *p,
@@ -618,7 +640,7 @@ static enum glm_status gpu_run(struct glm_device *d, const struct glm_exec_progr
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->from, g->stream, err);
     if (st == GLM_OK)
-        st = g->exec->mark != NULL ? run_marked(g, p, round, err) : run_graphs(g, p, round, err);
+        st = g->exec->probe != NULL ? run_probed(g, p, round, err) : run_graphs(g, p, round, err);
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->to, g->stream, err);
     if (st != GLM_OK)
@@ -742,6 +764,7 @@ static const struct glm_device_ops gpu_ops = {
     .load_kernels = gpu_load_kernels,
     .link = gpu_link,
     .run = gpu_run,
+    .run_step = gpu_run_step,
     .wait = gpu_wait,
     .copy = gpu_copy,
     .fill = gpu_fill,
