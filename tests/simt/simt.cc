@@ -14,12 +14,19 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#define SIMT_EXPORT extern "C" __attribute__((visibility("default")))
+
 struct simt_place simt_at;
 
 extern "C" void glm_kernel(const struct glm_cuda_args &launch);
 /* The linker's; absent where a kernel shares nothing, and each object's own. */
 extern "C" char __start_simt_shared[] __attribute__((weak, visibility("hidden")));
 extern "C" char __stop_simt_shared[] __attribute__((weak, visibility("hidden")));
+
+SIMT_EXPORT size_t simt_shared_bytes(void)
+{
+    return __start_simt_shared == nullptr ? 0 : (size_t)(__stop_simt_shared - __start_simt_shared);
+}
 
 namespace
 {
@@ -173,16 +180,11 @@ bool run_block()
     return true;
 }
 
-size_t static_shared_bytes()
-{
-    return __start_simt_shared == nullptr ? 0 : (size_t)(__stop_simt_shared - __start_simt_shared);
-}
-
 /* Shared memory holds NaN, what follows the dynamic part is known. */
 void poison_shared()
 {
-    if (static_shared_bytes() > 0)
-        memset(__start_simt_shared, 0xff, static_shared_bytes());
+    if (simt_shared_bytes() > 0)
+        memset(__start_simt_shared, 0xff, simt_shared_bytes());
     memset(dynamic, 0xff, launch->shared_bytes);
     memset(dynamic + launch->shared_bytes, 0x3c, GUARD_BYTES);
 }
@@ -202,10 +204,10 @@ const char *check_launch()
 {
     if (launch->block == 0 || launch->block > MAX_THREADS || launch->block % WARP != 0)
         snprintf(fault, sizeof fault, "a block of %u threads", launch->block);
-    else if (static_shared_bytes() > STATIC_SHARED_BYTES ||
-             static_shared_bytes() + launch->shared_bytes > SHARED_BYTES)
+    else if (simt_shared_bytes() > STATIC_SHARED_BYTES ||
+             simt_shared_bytes() + launch->shared_bytes > SHARED_BYTES)
         snprintf(fault, sizeof fault, "%zu static and %u dynamic bytes of shared memory",
-                 static_shared_bytes(), launch->shared_bytes);
+                 simt_shared_bytes(), launch->shared_bytes);
     else
         return nullptr;
     return fault;
@@ -343,7 +345,7 @@ extern "C" void __ubsan_handle_out_of_bounds(const struct simt_source *at, void 
                at->line);
 }
 
-extern "C" const char *simt_run(const struct simt_launch *l)
+SIMT_EXPORT const char *simt_run(const struct simt_launch *l)
 {
     launch = l;
     random_state = l->order;

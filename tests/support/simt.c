@@ -4,6 +4,7 @@
 
 #include "codegen/kernels.h"
 #include "codegen/templates.h"
+#include "tests/simt/compile.h"
 #include "tests/simt/launch.h"
 #include "tests/support/gpu.h"
 
@@ -34,12 +35,6 @@ static _Noreturn void broken(const char *name, const char *why)
     abort();
 }
 
-static const char *compiler(void)
-{
-    const char *cxx = getenv("GLM_TEST_CXX");
-    return cxx != NULL && cxx[0] != '\0' ? cxx : "c++";
-}
-
 bool test_device_usable(void)
 {
     if (test_gpu_chosen())
@@ -48,7 +43,7 @@ bool test_device_usable(void)
     return false;
 #else
     char command[256];
-    snprintf(command, sizeof command, "%s --version >/dev/null 2>&1", compiler());
+    snprintf(command, sizeof command, "%s --version >/dev/null 2>&1", simt_compiler());
     return system(command) == 0;
 #endif
 }
@@ -117,10 +112,9 @@ static struct test_device_kernel *load(const char *name, struct buf *text)
     struct test_device_kernel *k = &kernels[n_kernels];
     char command[512];
     snprintf(command, sizeof command,
-             "%s -std=c++17 -O1 -g -march=%s -ffp-contract=off -fno-math-errno -fPIC -shared -Wall "
-             "-Wextra -Werror -fsanitize=bounds -I. -Ikernels-templates "
-             "-DGLM_SIMT='\"tests/simt/simt.h\"' tests/simt/simt.cc -x c++",
-             compiler(), test_host_target());
+             "%s " SIMT_FLAGS " -O1 -g -shared -Wall -Wextra -Werror -I. -Ikernels-templates "
+             "tests/simt/simt.cc -x c++",
+             simt_compiler());
     const struct test_object object = {
         name, ".cu", command, {"kernels-templates/*.cuh", "kernels-templates/*.h", "tests/simt/*"}};
     k->key = test_gpu_chosen() ? XXH3_64bits(text->data, text->len)
