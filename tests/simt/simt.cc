@@ -363,6 +363,7 @@ SIMT_EXPORT const char *simt_run(const struct simt_launch *l)
     if (blocks == nullptr)
         abort();
     shuffle_numbers(blocks, n);
+    simt_at.grid_x = (int32_t)l->grid[0];
     bool ok = true;
     for (uint32_t i = 0; ok && i < n; i++) {
         const uint32_t b = blocks[i];

@@ -21,7 +21,7 @@
 /* ---- simt.cc ---- */
 
 struct simt_place {
-    int32_t thread, block[3];
+    int32_t thread, block[3], grid_x;
 };
 extern struct simt_place simt_at; /* of the thread that runs */
 
@@ -74,6 +74,10 @@ GLM_INLINE int32_t glm_block_y(void)
 GLM_INLINE int32_t glm_block_z(void)
 {
     return simt_at.block[2];
+}
+GLM_INLINE int32_t glm_grid_x(void)
+{
+    return simt_at.grid_x;
 }
 
 GLM_INLINE uint32_t glm_f32_bits(float a)
