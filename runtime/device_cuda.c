@@ -65,7 +65,7 @@ struct gpu {
     struct glm_device base;
     struct glm_cuda *cuda;
     glm_cuda_stream stream;
-    glm_cuda_address memory, tickets;
+    glm_cuda_address memory;
     const struct glm_plan *plan;
     struct glm_cuda_kernel *kernels; /* in plan order */
     uint32_t n_kernels;
@@ -158,7 +158,6 @@ static void gpu_free(struct glm_device *d)
         free_programs(g);
         for (uint32_t i = 0; i < g->n_kernels; i++)
             glm_cuda_kernel_unload(g->cuda, &g->kernels[i]);
-        glm_cuda_free(g->cuda, g->tickets);
         glm_cuda_free(g->cuda, g->memory);
         glm_cuda_stream_free(g->cuda, g->stream);
     }
@@ -311,6 +310,7 @@ static enum glm_status put_step(struct gpu *g, const struct glm_exec_program *p,
         return glm_cuda_copy(g->cuda, g->stream, address(s->to), address(s->from), bytes, err);
     }
     const struct glm_launch_shape *shape = &g->shapes[s->kernel_i];
+    const struct glm_memory *m = g->exec->memory;
     struct glm_cuda_launch launch = {
         .name = s->name,
         .kernel = &g->kernels[s->kernel_i],
@@ -318,11 +318,16 @@ static enum glm_status put_step(struct gpu *g, const struct glm_exec_program *p,
         .block = shape->block,
         .shared_bytes = shape->shared_bytes,
         .args = {.round = pointer(g->tables[p->arena_i].at),
-                 .scratch = g->exec->memory->base + g->exec->memory->scratch,
-                 .tickets = pointer(g->tickets)},
+                 .scratch = m->base + m->scratch,
+                 .tickets = (void *)(m->base + m->tickets)},
     };
     memcpy(launch.args.args, s->args, s->manifest->n_args * sizeof *s->args);
-    return glm_cuda_launch(g->cuda, g->stream, &launch, err);
+    enum glm_status st = GLM_OK;
+    for (uint32_t i = 0; st == GLM_OK && i < shape->n_launches; i++) {
+        launch.args.first_row = (int32_t)(i * shape->rows);
+        st = glm_cuda_launch(g->cuda, g->stream, &launch, err);
+    }
+    return st;
 }
 
 /* Launch shapes of a program's kernels at a bucket. */
@@ -419,27 +424,6 @@ static enum glm_status link_exchanges(struct gpu *g, struct glm_exec *x, struct 
     return st;
 }
 
-static enum glm_status make_tickets(struct gpu *g, struct glm_error *err)
-{
-    const struct glm_plan *p = g->plan;
-    uint64_t most = 1;
-    enum glm_status st = GLM_OK;
-    for (uint32_t i = 0; st == GLM_OK && i < g->exec->n_programs; i++) {
-        const struct glm_exec_program *program = &g->exec->programs[i];
-        const struct table *t = &g->tables[program->arena_i];
-        st = shape_kernels(g, program, t->max_rows, t->max_outs, p->limits.window_tokens, err);
-        for (uint32_t s = 0; s < program->n_steps; s++)
-            if (program->steps[s].kind == GLM_STEP_KERNEL &&
-                g->shapes[program->steps[s].kernel_i].n_tickets > most)
-                most = g->shapes[program->steps[s].kernel_i].n_tickets;
-    }
-    if (st == GLM_OK)
-        st = glm_cuda_alloc(g->cuda, "tickets", most * sizeof(uint32_t), &g->tickets, err);
-    if (st == GLM_OK)
-        st = glm_cuda_fill(g->cuda, g->stream, g->tickets, 0, most * sizeof(uint32_t), err);
-    return st == GLM_OK ? glm_cuda_stream_wait(g->cuda, g->stream, err) : st;
-}
-
 static enum glm_status gpu_link(struct glm_device *d, struct glm_exec *x, struct glm_error *err)
 {
     struct gpu *g = gpu_of(d);
@@ -456,8 +440,6 @@ static enum glm_status gpu_link(struct glm_device *d, struct glm_exec *x, struct
         if (st == GLM_OK)
             st = glm_cuda_event_new(g->cuda, &g->spans[i].to, err);
     }
-    if (st == GLM_OK)
-        st = make_tickets(g, err);
     if (st == GLM_OK)
         st = link_exchanges(g, x, err);
     for (uint32_t p = 0; st == GLM_OK && p < x->n_programs; p++)

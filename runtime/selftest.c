@@ -115,7 +115,7 @@ static enum glm_status run_on_gpu(struct glm_selftest *t, const struct glm_exec_
     struct glm_device *d = t->gpu->device;
     const struct glm_memory *m = t->gpu->memory;
     enum glm_status st = GLM_OK;
-    d->ops->fill(d, m->base + m->scratch, 0xff, m->scratch_bytes);
+    d->ops->fill(d, m->base + m->scratch, 0xff, m->tickets - m->scratch);
     for (uint32_t i = 0; st == GLM_OK && i < t->n_regions; i++) {
         struct region *r = &t->regions[i];
         if (r->is_written && !r->is_read)

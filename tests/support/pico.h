@@ -22,7 +22,13 @@ struct pico_options {
     struct glm_plan **plans;
     struct glm_checkpoint *plans_checkpoint;
     uint64_t memory_limit_bytes;
+    /* On a GPU, bf16 activations and KV: that of $GLM_TEST_GPU, else the one of tests/fake. */
+    bool gpu;
+    bool twin; /* engines that run no lists, for selftest.h */
 };
+
+/* NULL where pico_options.gpu works, else why it does not. */
+const char *pico_gpu_missing(void);
 
 struct pico;
 /* The kernel cache's folder, unless $GLM_CACHE_DIR names one, and this build's sanitizers for
