@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double ulp_limit = 1.0;
 static const double l2_limit = 1e-5;
 
 /* Memory that a step's arguments lie in: a buffer of an arena or a state plane. */
@@ -267,20 +266,21 @@ static struct block argument_block(const struct glm_selftest *t, const struct gl
     return b;
 }
 
-static struct glm_selftest_row *row_of(struct glm_selftest *t, const char *template_name)
+static struct glm_selftest_row *row_of(struct glm_selftest *t, const struct glm_manifest *m)
 {
     uint32_t i = 0;
-    while (i < t->n_rows && strcmp(t->rows[i].template_name, template_name) != 0)
+    while (i < t->n_rows && strcmp(t->rows[i].template_name, m->name) != 0)
         i++;
     if (i == t->n_rows)
-        t->rows[t->n_rows++].template_name = template_name;
+        t->rows[t->n_rows++] = (struct glm_selftest_row){.template_name = m->name,
+                                                         .roundings = m->roundings};
     return &t->rows[i];
 }
 
 static void compare_step(struct glm_selftest *t, const struct glm_exec_program *p,
                          const struct glm_exec_step *s, const struct glm_round *round)
 {
-    struct glm_selftest_row *row = row_of(t, s->manifest->name);
+    struct glm_selftest_row *row = row_of(t, s->manifest);
     row->n_steps++;
     for (uint32_t i = 0; i < s->manifest->n_args; i++) {
         struct finding f = {.ulp = row->worst_ulp, .l2 = row->worst_l2};
@@ -404,5 +404,5 @@ const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, u
 
 bool glm_selftest_passed(const struct glm_selftest_row *row)
 {
-    return row->worst_ulp <= ulp_limit && row->worst_l2 <= l2_limit && row->n_other_codes == 0;
+    return row->worst_ulp <= row->roundings && row->worst_l2 <= l2_limit && row->n_other_codes == 0;
 }

@@ -14,6 +14,7 @@
 /* What was seen of one kernel template. */
 struct glm_selftest_row {
     const char *template_name;
+    uint32_t roundings; /* the manifest's */
     uint64_t n_steps;
     double worst_ulp; /* |gpu - host| of bf16 values, in units of the last place of a bf16 at
                          max(|host|, root mean square of the host's row) */
@@ -38,7 +39,8 @@ enum glm_status glm_selftest_weights(struct glm_selftest *t, struct glm_error *e
  * the comparing. */
 const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, uint32_t *n,
                                                  enum glm_status *status, struct glm_error *err);
-/* Is a row within what the CUDA back end promises: one bf16 ulp, 1e-5, equal codes? */
+/* Is a row within what the CUDA back end promises: a unit in the last place a rounding, 1e-5, equal
+ * codes? */
 bool glm_selftest_passed(const struct glm_selftest_row *row);
 
 #endif

@@ -78,6 +78,7 @@ static void settle_options(struct pico_options *o)
     o->prefill_rows = o->prefill_rows ? o->prefill_rows : 512;
     o->verify_rows = o->verify_rows ? o->verify_rows : 1;
     o->pool_tokens = o->pool_tokens ? o->pool_tokens : 16 * 2048;
+    o->gpu = o->gpu || (test_gpu_chosen() && !o->host && !o->plans);
     if (o->gpu) {
         o->formats.act = GLM_ACT_BF16;
         o->formats.kv = o->formats.kv == GLM_KV_FP32 ? GLM_KV_BF16 : o->formats.kv;

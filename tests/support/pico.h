@@ -22,8 +22,9 @@ struct pico_options {
     struct glm_plan **plans;
     struct glm_checkpoint *plans_checkpoint;
     uint64_t memory_limit_bytes;
-    /* On a GPU, bf16 activations and KV: that of $GLM_TEST_GPU, else the one of tests/fake. */
-    bool gpu;
+    /* gpu: on a GPU, with bf16 activations and KV: that of $GLM_TEST_GPU, else the one of
+     * tests/fake. With $GLM_TEST_GPU all ranks are there, but for those that say `host`. */
+    bool gpu, host;
     bool twin; /* engines that run no lists, for selftest.h */
 };
 
