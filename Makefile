@@ -101,7 +101,8 @@ $(BUILD)/tests/test_cuda $(BUILD)/tests/test_fake_gpu $(BUILD)/tests/test_gpu_ra
 
 # A GPU's device tests, and what a machine without our libraries needs for them. The program finds
 # its libraries beside itself, without LD_LIBRARY_PATH, which a compiler that it starts would see.
-GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_device*.c))
+GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_device*.c)) \
+    $(addprefix $(BUILD)/gpu/,test_gpu_rank test_exact test_golden)
 $(GPU_TESTS): $(BUILD)/gpu/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) -Wl,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' $(filter %.o,$^) \
