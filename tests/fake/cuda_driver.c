@@ -39,9 +39,10 @@ enum { GUARD_BYTES = 256, GUARD = 0x3c };
 
 /* In front of what cuMemAlloc gives. */
 struct block {
+    struct device *device;
     struct block *next, **self;
     size_t bytes;
-    char padding[ALIGNMENT - 3 * sizeof(void *)];
+    char padding[ALIGNMENT - 4 * sizeof(void *)];
 };
 
 /* A device with its primary context. */
@@ -285,6 +286,7 @@ static int allocate(const char *call, size_t bytes, void **out)
         return NO_MEMORY;
     memset(b + 1, 0xff, bytes);
     memset((char *)(b + 1) + bytes, GUARD, GUARD_BYTES);
+    b->device = current;
     b->bytes = bytes;
     pthread_mutex_lock(&current->lock);
     b->next = current->blocks;
@@ -301,15 +303,16 @@ static int release(void *p)
 {
     if (current == NULL || n_captures > 0)
         return current == NULL ? BAD_CONTEXT : IN_CAPTURE;
-    struct block *b = p == NULL ? NULL : (struct block *)p - 1;
-    pthread_mutex_lock(&current->lock);
-    if (b != NULL) {
+    if (p != NULL) {
+        struct block *b = (struct block *)p - 1;
+        pthread_mutex_t *lock = &b->device->lock;
+        pthread_mutex_lock(lock);
         *b->self = b->next;
         if (b->next != NULL)
             b->next->self = b->self;
+        pthread_mutex_unlock(lock);
+        free(b);
     }
-    pthread_mutex_unlock(&current->lock);
-    free(b);
     return usable();
 }
 CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
@@ -371,7 +374,9 @@ static void *open_object(const void *image)
 {
     const Elf64_Ehdr *elf = image;
     const size_t bytes = elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize;
-    char path[] = "/tmp/glm-fake-cuda-XXXXXX";
+    const char *temporary = getenv("TMPDIR");
+    char path[512];
+    snprintf(path, sizeof path, "%s/glm-cuda-XXXXXX", temporary == NULL ? "/tmp" : temporary);
     const int file = mkstemp(path);
     void *handle = NULL;
     if (file < 0)

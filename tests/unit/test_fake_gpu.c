@@ -7,6 +7,7 @@
 #include "codegen/templates.h"
 #include "runtime/cuda.h"
 #include "tests/support/folder.h"
+#include "tests/support/gpu.h"
 #include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
@@ -16,8 +17,6 @@
 #include <string.h>
 
 enum { N_ROWS = 3, MAX_KERNELS = 4, N_IN = 64, N_OUT = 40 };
-
-static char fakes[512]; /* the folder of both libraries */
 
 struct fixture {
     struct arena arena;
@@ -468,11 +467,6 @@ int main(int argc, char **argv)
         CASE(new_memory_is_nan_and_belongs_to_no_capture),
     };
     (void)argc;
-    const char *slash = strrchr(argv[0], '/');
-    const int n = slash == NULL ? 1 : (int)(slash - argv[0]);
-    snprintf(fakes, sizeof fakes, "%.*s/fake/cuda_driver.so", n, slash == NULL ? "." : argv[0]);
-    setenv("GLM_CUDA_DRIVER", fakes, 1);
-    snprintf(fakes, sizeof fakes, "%.*s/fake/nvrtc.so", n, slash == NULL ? "." : argv[0]);
-    setenv("GLM_NVRTC", fakes, 1);
+    test_gpu_fake(argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
