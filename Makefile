@@ -97,7 +97,7 @@ FAKES := $(BUILD)/tests/fake/cuda_driver.so $(BUILD)/tests/fake/nvrtc.so
 $(FAKES): $(BUILD)/tests/fake/%.so: tests/fake/%.c kernels-templates/cuda_abi.h tests/simt/compile.h tests/simt/launch.h
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_CFLAGS) -DFAKE_ROOT='"$(CURDIR)"' $(ALL_LDFLAGS) -fPIC -shared $< -ldl -o $@
-$(BUILD)/tests/test_cuda $(BUILD)/tests/test_fake_gpu $(BUILD)/tests/test_gpu_rank: | $(FAKES)
+$(TESTS): | $(FAKES)
 
 # A GPU's device tests, and what a machine without our libraries needs for them. The program finds
 # its libraries beside itself, without LD_LIBRARY_PATH, which a compiler that it starts would see.

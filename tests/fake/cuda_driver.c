@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A CUDA driver without a GPU, as a library for $GLM_CUDA_DRIVER. Its memory is the host's, NaN
- * until written and guarded behind its end; what is put on a stream runs at once, on the caller's
- * thread. A module that is an object of tests/fake/nvrtc.c runs on the emulator of tests/simt,
- * whose state is each loaded copy's own: launches of one module wait for each other, others do
- * not. A launch of any other module adds 1 to every byte of its first argument's first eight. What
- * goes wrong in a launch stays, as on a GPU, until the device's context is released.
+ * until written and guarded behind its end, and no other is taken for it; what is put on a stream
+ * runs at once, on the caller's thread. A module that is an object of tests/fake/nvrtc.c runs on
+ * the emulator of tests/simt, whose state is each loaded copy's own: launches of one module wait
+ * for each other, others do not. A launch of any other module adds 1 to every byte of its first
+ * argument's first eight. What goes wrong in a launch stays, as on a GPU, until the device's
+ * context is released.
  *
  * $FAKE_CUDA holds what tests change: "gpus=2", "version=11080", "capability=80",
  * "fail=cuMemAlloc_v2", which comes last. */
@@ -38,9 +39,10 @@ enum { GUARD_BYTES = 256, GUARD = 0x3c };
 
 /* In front of what cuMemAlloc gives. */
 struct block {
+    struct device *device;
     struct block *next, **self;
     size_t bytes;
-    char padding[ALIGNMENT - 3 * sizeof(void *)];
+    char padding[ALIGNMENT - 4 * sizeof(void *)];
 };
 
 /* A device with its primary context. */
@@ -268,12 +270,13 @@ CALL(cuMemGetInfo_v2, size_t *available, size_t *total)
     *total = MEMORY_BYTES;
     return usable();
 }
-CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
+/* The device's and what the host shares with it: both have one address on both sides. */
+static int allocate(const char *call, size_t bytes, void **out)
 {
     int result = outside_capture();
-    *address = 0;
+    *out = NULL;
     if (result == OK)
-        result = bytes == 0 ? INVALID : fails("cuMemAlloc_v2");
+        result = bytes == 0 ? INVALID : fails(call);
     if (result != OK)
         return result;
     const size_t padded = (bytes + GUARD_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -283,6 +286,7 @@ CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
         return NO_MEMORY;
     memset(b + 1, 0xff, bytes);
     memset((char *)(b + 1) + bytes, GUARD, GUARD_BYTES);
+    b->device = current;
     b->bytes = bytes;
     pthread_mutex_lock(&current->lock);
     b->next = current->blocks;
@@ -291,41 +295,60 @@ CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
         b->next->self = &b->next;
     current->blocks = b;
     pthread_mutex_unlock(&current->lock);
-    *address = (uint64_t)(uintptr_t)(b + 1);
+    *out = b + 1;
     return OK;
 }
-CALL(cuMemFree_v2, uint64_t address)
+/* Also after a fault. */
+static int release(void *p)
 {
     if (current == NULL || n_captures > 0)
         return current == NULL ? BAD_CONTEXT : IN_CAPTURE;
-    struct block *b = address == 0 ? NULL : (struct block *)host(address) - 1;
-    pthread_mutex_lock(&current->lock);
-    if (b != NULL) {
+    if (p != NULL) {
+        struct block *b = (struct block *)p - 1;
+        pthread_mutex_t *lock = &b->device->lock;
+        pthread_mutex_lock(lock);
         *b->self = b->next;
         if (b->next != NULL)
             b->next->self = b->self;
+        pthread_mutex_unlock(lock);
+        free(b);
     }
-    pthread_mutex_unlock(&current->lock);
-    free(b);
     return usable();
+}
+CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
+{
+    void *p;
+    const int result = allocate("cuMemAlloc_v2", bytes, &p);
+    *address = (uint64_t)(uintptr_t)p;
+    return result;
+}
+CALL(cuMemFree_v2, uint64_t address)
+{
+    return release(host(address));
 }
 CALL(cuMemHostAlloc, void **out, size_t bytes, unsigned flags)
 {
     (void)flags;
-    *out = NULL;
-    const int result = outside_capture();
-    if (result != OK)
-        return result;
-    *out = malloc(bytes);
-    if (*out == NULL)
-        return NO_MEMORY;
-    memset(*out, 0xff, bytes);
-    return OK;
+    return allocate("cuMemHostAlloc", bytes, out);
 }
 CALL(cuMemFreeHost, void *p)
 {
-    free(p);
-    return outside_capture();
+    return release(p);
+}
+
+/* Do the bytes lie in one allocation? No other memory of the host is a GPU's. */
+static bool on_device(struct device *d, const void *p, size_t bytes)
+{
+    const char *first = p;
+    bool found = false;
+    pthread_mutex_lock(&d->lock);
+    for (struct block *b = d->blocks; b != NULL && !found; b = b->next) {
+        const char *start = (const char *)(b + 1);
+        found = first >= start && first < start + b->bytes &&
+                bytes <= (size_t)(start + b->bytes - first);
+    }
+    pthread_mutex_unlock(&d->lock);
+    return found;
 }
 
 /* What was written behind the end of an allocation is seen here. */
@@ -351,7 +374,9 @@ static void *open_object(const void *image)
 {
     const Elf64_Ehdr *elf = image;
     const size_t bytes = elf->e_shoff + (size_t)elf->e_shnum * elf->e_shentsize;
-    char path[] = "/tmp/glm-fake-cuda-XXXXXX";
+    const char *temporary = getenv("TMPDIR");
+    char path[512];
+    snprintf(path, sizeof path, "%s/glm-cuda-XXXXXX", temporary == NULL ? "/tmp" : temporary);
     const int file = mkstemp(path);
     void *handle = NULL;
     if (file < 0)
@@ -424,18 +449,50 @@ CALL(cuFuncSetAttribute, void *function, int attribute, int value)
 
 /* ---- What runs ---- */
 
+/* The first address of a launch that is not the device's, or NULL. */
+static const char *stray(struct device *d, const struct glm_cuda_args *a, char text[64])
+{
+    const struct glm_round none = {0}, *r = a->round;
+    if (r != NULL && !on_device(d, r, sizeof *r))
+        return "the round";
+    r = r == NULL ? &none : r;
+    const struct {
+        const void *p;
+        const char *what;
+    } rows[] = {{a->scratch, "the scratch"},         {a->tickets, "the tickets"},
+                {r->rows, "the round's rows"},       {r->streams, "the round's streams"},
+                {r->extents, "the round's extents"}, {r->out_rows, "the round's wanted rows"},
+                {r->draws, "the round's draws"}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].p != NULL && !on_device(d, rows[i].p, 1))
+            return rows[i].what;
+    for (int i = 0; i < GLM_CUDA_MAX_ARGS; i++)
+        if (a->args[i] != NULL && !on_device(d, a->args[i], 1)) {
+            snprintf(text, 64, "argument %d", i);
+            return text;
+        }
+    return NULL;
+}
+
 static void launch(struct device *d, const struct node *n)
 {
     unsigned char *bytes = n->launch.args.args[0];
+    char text[64], why[128];
+    const char *what = stray(d, &n->launch.args, text);
+    if (what != NULL) {
+        snprintf(why, sizeof why, "%s: not an address of this GPU", what);
+        set_fault(d, why);
+        return;
+    }
     if (n->module->run == NULL) {
         for (int i = 0; bytes != NULL && i < 8; i++)
             bytes[i]++;
         return;
     }
     pthread_mutex_lock(&n->module->lock);
-    const char *why = n->module->run(&n->launch);
-    if (why != NULL)
-        set_fault(d, why);
+    const char *fault = n->module->run(&n->launch);
+    if (fault != NULL)
+        set_fault(d, fault);
     pthread_mutex_unlock(&n->module->lock);
 }
 
@@ -479,28 +536,38 @@ static int put(void *stream, const struct node *n)
     return OK;
 }
 
-static int copy(void *stream, void *to, const void *from, size_t bytes)
+/* Which side of a copy is the device's. */
+enum { TO = 1, FROM = 2 };
+static int copy(void *stream, void *to, const void *from, size_t bytes, int sides)
 {
-    return to == NULL || from == NULL
-               ? INVALID
-               : put(stream, &(struct node){.to = to, .from = from, .bytes = bytes});
+    const int result = ready(stream);
+    if (result != OK || bytes == 0)
+        return result;
+    if (to == NULL || from == NULL || ((sides & TO) != 0 && !on_device(current, to, bytes)) ||
+        ((sides & FROM) != 0 && !on_device(current, from, bytes)))
+        return INVALID;
+    return put(stream, &(struct node){.to = to, .from = from, .bytes = bytes});
 }
 CALL(cuMemcpyHtoDAsync_v2, uint64_t to, const void *from, size_t bytes, void *stream)
 {
-    return copy(stream, host(to), from, bytes);
+    return copy(stream, host(to), from, bytes, TO);
 }
 CALL(cuMemcpyDtoHAsync_v2, void *to, uint64_t from, size_t bytes, void *stream)
 {
-    return copy(stream, to, host(from), bytes);
+    return copy(stream, to, host(from), bytes, FROM);
 }
 CALL(cuMemcpyDtoDAsync_v2, uint64_t to, uint64_t from, size_t bytes, void *stream)
 {
-    return copy(stream, host(to), host(from), bytes);
+    return copy(stream, host(to), host(from), bytes, TO | FROM);
 }
 CALL(cuMemsetD8Async, uint64_t to, unsigned char byte, size_t bytes, void *stream)
 {
-    return to == 0 ? INVALID
-                   : put(stream, &(struct node){.to = host(to), .bytes = bytes, .byte = byte});
+    const int result = ready(stream);
+    if (result != OK || bytes == 0)
+        return result;
+    return on_device(current, host(to), bytes)
+               ? put(stream, &(struct node){.to = host(to), .bytes = bytes, .byte = byte})
+               : INVALID;
 }
 
 CALL(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned block,

@@ -45,6 +45,7 @@ struct program {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char home[PATH_BYTES]; /* of this process; empty where it could not be made */
+static pid_t owner;
 static atomic_uint n_programs;
 
 static bool write_file(const char *folder, const char *name, const char *text)
@@ -89,7 +90,7 @@ static void remove_folder(const char *folder)
 
 __attribute__((destructor)) static void remove_home(void)
 {
-    if (home[0] != '\0')
+    if (home[0] != '\0' && owner == getpid())
         remove_folder(home);
 }
 
@@ -117,6 +118,7 @@ static void make_home(void)
     char command[COMMAND_BYTES];
     const char *temporary = getenv("TMPDIR");
     snprintf(home, sizeof home, "%s/glm-nvrtc-XXXXXX", temporary == NULL ? "/tmp" : temporary);
+    owner = getpid();
     if (mkdtemp(home) == NULL)
         home[0] = '\0';
     snprintf(command, sizeof command,

@@ -14,7 +14,7 @@
 #endif
 #define SIMT_FLAGS                                                             \
     "-std=c++17 -march=" SIMT_MARCH " -ffp-contract=off -fno-math-errno -fPIC" \
-    " -fvisibility=hidden -fsanitize=bounds -DGLM_SIMT='\"tests/simt/simt.h\"'"
+    " -fvisibility=hidden -fsanitize=bounds -U_FORTIFY_SOURCE -DGLM_SIMT='\"tests/simt/simt.h\"'"
 
 static inline const char *simt_compiler(void)
 {

@@ -41,6 +41,21 @@ bool test_gpu_chosen(void)
     return index != NULL && index[0] != '\0';
 }
 
+void test_gpu_fake(const char *program)
+{
+    static const char *const rows[][2] = {{"GLM_CUDA_DRIVER", "cuda_driver.so"},
+                                          {"GLM_NVRTC", "nvrtc.so"}};
+    const char *slash = strrchr(program, '/');
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[512], *whole;
+        snprintf(path, sizeof path, "%.*s/fake/%s", slash == NULL ? 1 : (int)(slash - program),
+                 slash == NULL ? "." : program, rows[i][1]);
+        whole = realpath(path, NULL);
+        setenv(rows[i][0], whole == NULL ? path : whole, 1);
+        free(whole);
+    }
+}
+
 static void open_gpu(void)
 {
     struct glm_error err = {0};

@@ -13,6 +13,9 @@
 #include <stddef.h>
 
 bool test_gpu_chosen(void);
+/* From here on, in this process and what it starts, GPUs are those of tests/fake, whose libraries
+ * lie in the folder fake beside the program, argv[0]. Before the first use of either. */
+void test_gpu_fake(const char *program);
 /* GPU, driver and compiler on stdout, one a line. */
 void test_gpu_print_facts(void);
 

@@ -134,26 +134,17 @@ static uint32_t gpu_index(void)
     return index && index[0] ? (uint32_t)strtoul(index, NULL, 10) : 0;
 }
 
-/* The fakes lie beside the test's program. */
-static void use_fake(const char *variable, const char *library)
-{
-    char program[400], path[512];
-    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
-    assert_true(n > 0);
-    program[n] = '\0';
-    *strrchr(program, '/') = '\0';
-    snprintf(path, sizeof path, "%s/fake/%s", program, library);
-    setenv(variable, path, 0);
-}
-
 const char *pico_gpu_missing(void)
 {
+    char program[400];
     if (test_gpu_chosen())
         return NULL;
     if (!test_device_usable())
         return "no GPU, and no C++ compiler for the fake one, or a sanitizer";
-    use_fake("GLM_CUDA_DRIVER", "cuda_driver.so");
-    use_fake("GLM_NVRTC", "nvrtc.so");
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    assert_true(n > 0);
+    program[n] = '\0';
+    test_gpu_fake(program);
     return NULL;
 }
 

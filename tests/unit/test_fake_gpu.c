@@ -7,6 +7,7 @@
 #include "codegen/templates.h"
 #include "runtime/cuda.h"
 #include "tests/support/folder.h"
+#include "tests/support/gpu.h"
 #include "tests/support/simt.h"
 #include "tests/support/streams.h"
 
@@ -16,8 +17,6 @@
 #include <string.h>
 
 enum { N_ROWS = 3, MAX_KERNELS = 4, N_IN = 64, N_OUT = 40 };
-
-static char fakes[512]; /* the folder of both libraries */
 
 struct fixture {
     struct arena arena;
@@ -149,14 +148,13 @@ struct pair {
 
 static struct pair new_pair(struct fixture *f, const struct numbers *n, const struct test_round *r)
 {
-    struct glm_round round = r->round;
     struct pair p = {.kernels = {load(f, 0, 0), load(f, 1, 0)},
                      .x = place(f, NULL, sizeof n->x),
                      .h = place(f, NULL, sizeof n->h),
                      .w = place(f, n->w, sizeof n->w),
                      .y = place(f, NULL, sizeof n->y),
                      .rows = place(f, r->rows, N_ROWS * sizeof *r->rows)};
-    round.rows = on_gpu(p.rows);
+    const struct glm_round round = {.n_rows = N_ROWS, .rows = on_gpu(p.rows)};
     p.round = place(f, &round, sizeof round);
     p.launches[0] = (struct glm_cuda_launch){
         .name = "swiglu",
@@ -412,6 +410,32 @@ static void a_kernels_mistake_is_an_error_with_the_emulators_words(void **state)
     mistake(f, 0, NULL);
 }
 
+static void an_address_of_the_host_is_none_of_the_gpus(void **state)
+{
+    static const char *const toys[][2] = {{"toy", "N=0"}};
+    static float x[64];
+    NEED_DEVICE();
+    struct fixture *f = *state;
+    own_templates(f);
+    build(f, toys, 1);
+    open_gpu(f, 0);
+    struct glm_cuda_kernel k = load(f, 0, 0);
+    glm_cuda_address at = place(f, x, sizeof x);
+    assert_int_equal(glm_cuda_copy_in(f->gpu, f->stream, at + 4, x, sizeof x, &f->err),
+                     GLM_EKERNEL);
+    assert_int_equal(glm_cuda_copy_out(f->gpu, f->stream, x, (uintptr_t)x, 4, &f->err),
+                     GLM_EKERNEL);
+    struct glm_cuda_launch l = {.name = "toy", .kernel = &k, .grid = {1, 1, 1}, .block = 64};
+    l.args.args[0] = x;
+    WORKS(glm_cuda_launch(f->gpu, f->stream, &l, &f->err));
+    f->err = (struct glm_error){0};
+    assert_int_equal(glm_cuda_stream_wait(f->gpu, f->stream, &f->err), GLM_EKERNEL);
+    has(f->err.message, "argument 0: not an address of this GPU");
+    assert_true(x[63] == 0);
+    glm_cuda_free(f->gpu, at);
+    glm_cuda_kernel_unload(f->gpu, &k);
+}
+
 static void new_memory_is_nan_and_belongs_to_no_capture(void **state)
 {
     struct fixture *f = *state;
@@ -439,14 +463,10 @@ int main(int argc, char **argv)
         CASE(a_built_kernel_stays_in_the_cache_and_is_the_same_bytes_again),
         CASE(ranks_that_are_threads_do_not_disturb_each_other),
         CASE(a_kernels_mistake_is_an_error_with_the_emulators_words),
+        CASE(an_address_of_the_host_is_none_of_the_gpus),
         CASE(new_memory_is_nan_and_belongs_to_no_capture),
     };
     (void)argc;
-    const char *slash = strrchr(argv[0], '/');
-    const int n = slash == NULL ? 1 : (int)(slash - argv[0]);
-    snprintf(fakes, sizeof fakes, "%.*s/fake/cuda_driver.so", n, slash == NULL ? "." : argv[0]);
-    setenv("GLM_CUDA_DRIVER", fakes, 1);
-    snprintf(fakes, sizeof fakes, "%.*s/fake/nvrtc.so", n, slash == NULL ? "." : argv[0]);
-    setenv("GLM_NVRTC", fakes, 1);
+    test_gpu_fake(argv[0]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
