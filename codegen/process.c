@@ -2,7 +2,8 @@
 /* The figures of process.h put together. What the plan itself lays out is memory.c's. */
 #include "codegen/process.h"
 
-uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device_kind device, uint32_t n_threads)
+uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device_kind device,
+                           uint32_t n_threads)
 {
     uint64_t host = GLM_PROCESS_PROGRAM_BYTES + (uint64_t)n_threads * GLM_PROCESS_THREAD_BYTES;
     if (device == GLM_DEVICE_CPU)

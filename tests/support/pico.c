@@ -117,12 +117,11 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .api_key_file = ""};
     lane->formats.experts = p->checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
     for (uint32_t i = 0; i < o->world; i++) {
-        c->nodes[i] =
-            (struct glm_node){.name = names[i],
-                              .host = "local",
-                              .control = "local",
-                              .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
-                              .threads = o->n_threads};
+        c->nodes[i] = (struct glm_node){.name = names[i],
+                                        .host = "local",
+                                        .control = "local",
+                                        .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
+                                        .threads = o->n_threads};
         lane->ranks[i] = i;
     }
     return c;

@@ -15,14 +15,14 @@
 
 #include <cmocka.h>
 
-#define NEED_GPU()                                 \
-    do {                                           \
-        const char *missing = pico_gpu_missing();  \
-        (void)state;                               \
-        if (missing) {                             \
-            print_message("# %s\n", missing);      \
-            skip();                                \
-        }                                          \
+#define NEED_GPU()                                \
+    do {                                          \
+        const char *missing = pico_gpu_missing(); \
+        (void)state;                              \
+        if (missing) {                            \
+            print_message("# %s\n", missing);     \
+            skip();                               \
+        }                                         \
     } while (0)
 
 /* The emulator runs a small part of what a GPU does in the same time. */
@@ -131,8 +131,7 @@ static void every_step_is_the_hosts(void **state)
 static void every_step_is_the_hosts_with_an_fp8_cache(void **state)
 {
     NEED_GPU();
-    check_steps(
-        &(struct pico_options){.window = few(8192, 2048), .formats = {.kv = GLM_KV_FP8}});
+    check_steps(&(struct pico_options){.window = few(8192, 2048), .formats = {.kv = GLM_KV_FP8}});
 }
 
 static void every_step_is_the_hosts_with_quantized_weights(void **state)

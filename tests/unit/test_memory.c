@@ -296,7 +296,8 @@ static void a_gpu_rank_has_a_context(void **state)
 {
     (void)state;
     uint64_t bytes[3];
-    static const enum glm_device_kind devices[] = {GLM_DEVICE_CPU, GLM_DEVICE_GB10, GLM_DEVICE_CUDA};
+    static const enum glm_device_kind devices[] = {GLM_DEVICE_CPU, GLM_DEVICE_GB10,
+                                                   GLM_DEVICE_CUDA};
     for (int i = 0; i < 3; i++) {
         struct fixture f;
         fixture_full(&f, 2);
