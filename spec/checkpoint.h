@@ -63,7 +63,7 @@ struct glm_checkpoint {
 };
 
 /* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8": experts in EXL3; with
- * "-bf16" after the name as plain weights), or "synthetic:FOLDER" (geometry and storage kinds of
+ * "-bf16" after the name as plain weights, with ":N" behind that its first N layers alone), or "synthetic:FOLDER" (geometry and storage kinds of
  * that folder's checkpoint). Reads config and every header, checks every tensor the geometry
  * expects for presence, shape and dtype, takes the number of token ids from tokenizer.json where
  * the folder has one, adds each independent problem to diags and returns GLM_ECHECKPOINT if there

@@ -244,7 +244,7 @@ static void open_rank(struct rank *r)
                                        .kernel_digests = r->digests,
                                        .on_gpu = o->gpu,
                                        .gpu = gpu_index(),
-                                       .is_twin = o->twin,
+                                       .is_alone = o->twin,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
                                        .collective = r->collective,
