@@ -98,7 +98,7 @@ CALL(cuDevicePrimaryCtxRetain, void **context, int device)
 {
     static int one;
     *context = &one;
-    return device == 0 ? OK : INVALID;
+    return device == 0 ? fails("cuDevicePrimaryCtxRetain") : INVALID;
 }
 CALL(cuDevicePrimaryCtxRelease_v2, int device)
 {
