@@ -2,7 +2,7 @@
 /* A CUDA driver of one GPU without a GPU, as a library for $GLM_CUDA_DRIVER: its memory is the
  * host's, what is put on a stream runs at once, and a launch adds 1 to every byte of its first
  * argument's first eight, which is all that its tests look at. $FAKE_CUDA holds what they change:
- * "version=11080", "capability=80", "fail=cuMemAlloc_v2". */
+ * "version=11080", "capability=80", "memory=4096" (MiB), "fail=cuMemAlloc_v2". */
 #include "kernels-templates/cuda_abi.h"
 
 #include <stdbool.h>
@@ -14,7 +14,7 @@
 
 enum { OK = 0, INVALID = 1, NO_MEMORY = 2, SMS = 16, INTEGRATED = 18, MAJOR = 75, MINOR = 76 };
 enum { BLOCK_SHARED = 97, MAX_NODES = 64 };
-enum { MEMORY_BYTES = 1 << 30 };
+enum { MEMORY_MIB = 1024 };
 
 struct graph {
     struct glm_cuda_args nodes[MAX_NODES];
@@ -27,6 +27,11 @@ static int setting(const char *key, int otherwise)
 {
     const char *all = getenv("FAKE_CUDA"), *at = all == NULL ? NULL : strstr(all, key);
     return at == NULL ? otherwise : atoi(at + strlen(key) + 1);
+}
+
+static size_t memory_bytes(void)
+{
+    return (size_t)setting("memory", MEMORY_MIB) << 20;
 }
 
 static int fails(const char *call)
@@ -76,7 +81,7 @@ CALL(cuDeviceGetName, char *name, int bytes, int device)
 }
 CALL(cuDeviceTotalMem_v2, size_t *bytes, int device)
 {
-    *bytes = MEMORY_BYTES;
+    *bytes = memory_bytes();
     return device == 0 ? OK : INVALID;
 }
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
@@ -110,13 +115,13 @@ CALL(cuCtxSetCurrent, void *context)
 }
 CALL(cuMemGetInfo_v2, size_t *available, size_t *total)
 {
-    *available = MEMORY_BYTES / 2;
-    *total = MEMORY_BYTES;
+    *available = memory_bytes() / 2;
+    *total = memory_bytes();
     return OK;
 }
 CALL(cuMemAlloc_v2, uint64_t *address, size_t bytes)
 {
-    void *p = bytes > MEMORY_BYTES / 2 ? NULL : malloc(bytes);
+    void *p = bytes > memory_bytes() / 2 ? NULL : malloc(bytes);
     *address = (uint64_t)(uintptr_t)p;
     return p == NULL ? NO_MEMORY : fails("cuMemAlloc_v2");
 }
