@@ -43,6 +43,10 @@ struct glm_device_ops {
      * it and nothing else of the arguments must live until then. Errors: those of collectives. */
     enum glm_status (*run)(struct glm_device *d, const struct glm_exec_program *program,
                            const struct glm_round *round, uint64_t *ns, struct glm_error *err);
+    /* One step alone, done on return: for selftest.h. */
+    enum glm_status (*run_step)(struct glm_device *d, const struct glm_exec_program *program,
+                                uint32_t step_i, const struct glm_round *round,
+                                struct glm_error *err);
     enum glm_status (*wait)(struct glm_device *d, struct glm_error *err);
 
     void (*copy)(struct glm_device *d, void *to, const void *from, uint64_t bytes);

@@ -65,7 +65,7 @@ struct gpu {
     struct glm_device base;
     struct glm_cuda *cuda;
     glm_cuda_stream stream;
-    glm_cuda_address memory, tickets;
+    glm_cuda_address memory;
     const struct glm_plan *plan;
     struct glm_cuda_kernel *kernels; /* in plan order */
     uint32_t n_kernels;
@@ -158,7 +158,6 @@ static void gpu_free(struct glm_device *d)
         free_programs(g);
         for (uint32_t i = 0; i < g->n_kernels; i++)
             glm_cuda_kernel_unload(g->cuda, &g->kernels[i]);
-        glm_cuda_free(g->cuda, g->tickets);
         glm_cuda_free(g->cuda, g->memory);
         glm_cuda_stream_free(g->cuda, g->stream);
     }
@@ -311,6 +310,7 @@ static enum glm_status put_step(struct gpu *g, const struct glm_exec_program *p,
         return glm_cuda_copy(g->cuda, g->stream, address(s->to), address(s->from), bytes, err);
     }
     const struct glm_launch_shape *shape = &g->shapes[s->kernel_i];
+    const struct glm_memory *m = g->exec->memory;
     struct glm_cuda_launch launch = {
         .name = s->name,
         .kernel = &g->kernels[s->kernel_i],
@@ -318,11 +318,16 @@ static enum glm_status put_step(struct gpu *g, const struct glm_exec_program *p,
         .block = shape->block,
         .shared_bytes = shape->shared_bytes,
         .args = {.round = pointer(g->tables[p->arena_i].at),
-                 .scratch = g->exec->memory->base + g->exec->memory->scratch,
-                 .tickets = pointer(g->tickets)},
+                 .scratch = m->base + m->scratch,
+                 .tickets = (void *)(m->base + m->tickets)},
     };
     memcpy(launch.args.args, s->args, s->manifest->n_args * sizeof *s->args);
-    return glm_cuda_launch(g->cuda, g->stream, &launch, err);
+    enum glm_status st = GLM_OK;
+    for (uint32_t i = 0; st == GLM_OK && i < shape->n_launches; i++) {
+        launch.args.first_row = (int32_t)(i * shape->rows);
+        st = glm_cuda_launch(g->cuda, g->stream, &launch, err);
+    }
+    return st;
 }
 
 /* Launch shapes of a program's kernels at a bucket. */
@@ -419,27 +424,6 @@ static enum glm_status link_exchanges(struct gpu *g, struct glm_exec *x, struct 
     return st;
 }
 
-static enum glm_status make_tickets(struct gpu *g, struct glm_error *err)
-{
-    const struct glm_plan *p = g->plan;
-    uint64_t most = 1;
-    enum glm_status st = GLM_OK;
-    for (uint32_t i = 0; st == GLM_OK && i < g->exec->n_programs; i++) {
-        const struct glm_exec_program *program = &g->exec->programs[i];
-        const struct table *t = &g->tables[program->arena_i];
-        st = shape_kernels(g, program, t->max_rows, t->max_outs, p->limits.window_tokens, err);
-        for (uint32_t s = 0; s < program->n_steps; s++)
-            if (program->steps[s].kind == GLM_STEP_KERNEL &&
-                g->shapes[program->steps[s].kernel_i].n_tickets > most)
-                most = g->shapes[program->steps[s].kernel_i].n_tickets;
-    }
-    if (st == GLM_OK)
-        st = glm_cuda_alloc(g->cuda, "tickets", most * sizeof(uint32_t), &g->tickets, err);
-    if (st == GLM_OK)
-        st = glm_cuda_fill(g->cuda, g->stream, g->tickets, 0, most * sizeof(uint32_t), err);
-    return st == GLM_OK ? glm_cuda_stream_wait(g->cuda, g->stream, err) : st;
-}
-
 static enum glm_status gpu_link(struct glm_device *d, struct glm_exec *x, struct glm_error *err)
 {
     struct gpu *g = gpu_of(d);
@@ -456,8 +440,6 @@ static enum glm_status gpu_link(struct glm_device *d, struct glm_exec *x, struct
         if (st == GLM_OK)
             st = glm_cuda_event_new(g->cuda, &g->spans[i].to, err);
     }
-    if (st == GLM_OK)
-        st = make_tickets(g, err);
     if (st == GLM_OK)
         st = link_exchanges(g, x, err);
     for (uint32_t p = 0; st == GLM_OK && p < x->n_programs; p++)
@@ -567,27 +549,49 @@ static enum glm_status exchange(struct gpu *g, const struct glm_exec_step *s,
     return st;
 }
 
-/* Step by step, so that the marks' hook can look at what lies between. */
-static enum glm_status run_marked(struct gpu *g, const struct glm_exec_program *p,
+static enum glm_status probe(struct gpu *g, const struct glm_exec_program *p, uint32_t step_i,
+                             const struct glm_round *round, bool is_done, struct glm_error *err)
+{
+    enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, err);
+    if (st == GLM_OK)
+        g->exec->probe(g->exec->probe_context, p, step_i, round, is_done);
+    return st;
+}
+
+/* Step by step, so that the probe can look at what lies between. */
+static enum glm_status run_probed(struct gpu *g, const struct glm_exec_program *p,
                                   const struct glm_round *round, struct glm_error *err)
 {
-    struct glm_exec *x = g->exec;
     uint64_t rows = (uint64_t)round->n_rows, outs = (uint64_t)round->n_out;
     const struct table *t = &g->tables[p->arena_i];
     enum glm_status st = shape_kernels(g, p, rows, outs_of(t, rows), longest_context(round), err);
     for (uint32_t i = 0; st == GLM_OK && i < p->n_steps; i++) {
         const struct glm_exec_step *s = &p->steps[i];
-        if (is_exchange(g, s)) {
-            st = exchange(g, s, round, err);
-        } else if (s->kind == GLM_STEP_MARK) {
-            st = glm_cuda_stream_wait(g->cuda, g->stream, err);
-            if (st == GLM_OK)
-                x->mark(x->mark_context, p, s->name, s->layer);
-        } else {
-            st = put_step(g, p, s, rows, outs, err);
-        }
+        st = probe(g, p, i, round, false, err);
+        if (st == GLM_OK)
+            st = is_exchange(g, s) ? exchange(g, s, round, err)
+                                   : put_step(g, p, s, rows, outs, err);
+        if (st == GLM_OK)
+            st = probe(g, p, i, round, true, err);
     }
     return st;
+}
+
+static enum glm_status gpu_run_step(struct glm_device *d, const struct glm_exec_program *p,
+                                    uint32_t step_i, const struct glm_round *round,
+                                    struct glm_error *err)
+{
+    struct gpu *g = gpu_of(d);
+    struct table *t = &g->tables[p->arena_i];
+    uint64_t rows = (uint64_t)round->n_rows, outs = (uint64_t)round->n_out;
+    enum glm_status st = enter(g, err);
+    if (st == GLM_OK)
+        st = send_table(g, t, round, err);
+    if (st == GLM_OK)
+        st = shape_kernels(g, p, rows, outs_of(t, rows), longest_context(round), err);
+    if (st == GLM_OK)
+        st = put_step(g, p, &p->steps[step_i], rows, outs, err);
+    return st == GLM_OK ? gpu_wait(d, err) : st;
 }
 
 static enum glm_status run_graphs(struct gpu *g, const struct glm_exec_program *p,
@@ -618,7 +622,7 @@ static enum glm_status gpu_run(struct glm_device *d, const struct glm_exec_progr
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->from, g->stream, err);
     if (st == GLM_OK)
-        st = g->exec->mark != NULL ? run_marked(g, p, round, err) : run_graphs(g, p, round, err);
+        st = g->exec->probe != NULL ? run_probed(g, p, round, err) : run_graphs(g, p, round, err);
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->to, g->stream, err);
     if (st != GLM_OK)
@@ -742,6 +746,7 @@ static const struct glm_device_ops gpu_ops = {
     .load_kernels = gpu_load_kernels,
     .link = gpu_link,
     .run = gpu_run,
+    .run_step = gpu_run_step,
     .wait = gpu_wait,
     .copy = gpu_copy,
     .fill = gpu_fill,

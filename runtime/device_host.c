@@ -115,6 +115,16 @@ static void exchange(struct run *r, const struct glm_exec_step *s)
     r->h->exec->counts.exchange_ns += glm_now_ns() - start;
 }
 
+static void probe(const struct run *r, uint32_t thread, uint32_t step_i, bool is_done)
+{
+    const struct glm_exec *x = r->h->exec;
+    if (!x->probe)
+        return;
+    if (thread == 0)
+        x->probe(x->probe_context, r->program, step_i, r->round, is_done);
+    glm_team_barrier(r->h->base.team);
+}
+
 static void run_on_thread(void *context, uint32_t thread)
 {
     struct run *r = context;
@@ -128,6 +138,7 @@ static void run_on_thread(void *context, uint32_t thread)
                                 .barrier_state = team};
     for (uint32_t i = 0; i < r->program->n_steps; i++) {
         const struct glm_exec_step *s = &r->program->steps[i];
+        probe(r, thread, i, false);
         switch (s->kind) {
         case GLM_STEP_KERNEL:
             if (thread == 0) /* its inputs are ready and nobody writes them */
@@ -144,15 +155,10 @@ static void run_on_thread(void *context, uint32_t thread)
                 return;
             break;
         case GLM_STEP_MARK:
-            if (!x->mark)
-                break;
-            if (thread == 0)
-                x->mark(x->mark_context, r->program, s->name, s->layer);
-            glm_team_barrier(team);
-            break;
         case GLM_STEP_BLOCK:
             break;
         }
+        probe(r, thread, i, true);
     }
 }
 
@@ -164,6 +170,17 @@ static enum glm_status host_run(struct glm_device *d, const struct glm_exec_prog
     glm_team_run(d->team, run_on_thread, &r);
     *ns += glm_now_ns() - start;
     return r.status;
+}
+
+static enum glm_status host_run_step(struct glm_device *d, const struct glm_exec_program *program,
+                                     uint32_t step_i, const struct glm_round *round,
+                                     struct glm_error *err)
+{
+    struct glm_exec_program one = *program;
+    uint64_t ns = 0;
+    one.steps += step_i;
+    one.n_steps = 1;
+    return host_run(d, &one, round, &ns, err);
 }
 
 static enum glm_status host_wait(struct glm_device *d, struct glm_error *err)
@@ -241,6 +258,7 @@ static const struct glm_device_ops host_ops = {
     .load_kernels = host_load_kernels,
     .link = host_link,
     .run = host_run,
+    .run_step = host_run_step,
     .wait = host_wait,
     .copy = host_copy,
     .fill = host_fill,

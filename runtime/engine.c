@@ -4,7 +4,7 @@
  * book.c's, rows state.c's, programs exec.c's; here is only the order of things. */
 #include "runtime/engine.h"
 
-#include "runtime/exec.h"
+#include "runtime/exec_step.h"
 #include "runtime/ops.h"
 #include "runtime/round_table.h"
 #include "runtime/weights.h"
@@ -104,12 +104,14 @@ static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err)
     return GLM_OK;
 }
 
-static void on_mark(void *context, const struct glm_exec_program *program, const char *mark,
-                    uint32_t layer)
+static void on_step(void *context, const struct glm_exec_program *program, uint32_t step_i,
+                    const struct glm_round *round, bool is_done)
 {
     struct glm_engine *e = context;
-    if (e->hook)
-        e->hook(e->hook_context, e, program->program->name, mark, layer);
+    const struct glm_exec_step *s = &program->steps[step_i];
+    (void)round;
+    if (s->kind == GLM_STEP_MARK && !is_done)
+        e->hook(e->hook_context, e, program->program->name, s->name, s->layer);
 }
 
 static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err)
@@ -196,7 +198,7 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
 enum glm_status glm_engine_open(const struct glm_engine_config *config, struct glm_engine **out,
                                 struct glm_error *err)
 {
-    if ((config->plan->world > 1) != (config->collective != NULL))
+    if (!config->is_twin && (config->plan->world > 1) != (config->collective != NULL))
         return glm_fail(err, GLM_EINVAL, "cannot open rank %u of %u: %s", config->plan->rank,
                         config->plan->world,
                         config->collective ? "one rank needs no collective"
@@ -577,8 +579,8 @@ void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *co
 {
     e->hook = hook;
     e->hook_context = context;
-    e->exec.mark = hook ? on_mark : NULL;
-    e->exec.mark_context = e;
+    e->exec.probe = hook ? on_step : NULL;
+    e->exec.probe_context = e;
 }
 
 const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint64_t *n_cols,
@@ -592,6 +594,11 @@ const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint
     *dtype = strcmp(b->dtype, "act") == 0 ? e->plan->act : b->dtype;
     uint64_t rows = glm_buffer_rows(b, &e->plan->arenas[e->running_arena]);
     return look(e, at, rows * b->n_cols * glm_buffer_element_bytes(e->plan, b));
+}
+
+struct glm_exec *glm_engine_exec(struct glm_engine *e)
+{
+    return &e->exec;
 }
 
 struct glm_engine_stats glm_engine_stats(const struct glm_engine *e)

@@ -60,6 +60,7 @@ struct glm_engine_config {
     bool on_gpu;           /* else on this machine's own memory and threads */
     uint32_t gpu;          /* its index */
     struct glm_collective *collective; /* borrowed; NULL when world is 1 */
+    bool is_twin; /* runs no lists: its steps are run one by one (selftest.h); no collective */
     uint64_t memory_limit_bytes;       /* 0: none declared */
     /* progress of loading: bytes placed of bytes to place */
     void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
@@ -114,6 +115,10 @@ void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *co
  * until the next look. */
 const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint64_t *n_cols,
                               const char **dtype);
+
+/* Its executor, for selftest.h. */
+struct glm_exec;
+struct glm_exec *glm_engine_exec(struct glm_engine *e);
 
 struct glm_engine_stats {
     uint64_t rounds, decode_rows, prefill_rows;

@@ -6,14 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an argument's name turned out to be. */
-struct target {
-    void *address;
-    const struct glm_plan_weight *weight;
-    const struct glm_plan_state *state;
-    const struct glm_plan_buffer *buffer;
-};
-
 struct linker {
     struct glm_exec *x;
     struct arena *arena;
@@ -47,15 +39,17 @@ static bool family_has(const char *pattern, const uint32_t *layers, uint32_t n_l
 }
 
 static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *name,
-                        struct target *out)
+                        struct glm_exec_target *out)
 {
     const struct glm_plan *p = x->plan;
     uint32_t layer_i;
-    *out = (struct target){0};
+    *out = (struct glm_exec_target){0};
+    unsigned char *base = x->memory->base;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         uint64_t at = x->memory->buffers[(uint64_t)arena_i * p->n_buffers + i];
         if (strcmp(p->buffers[i].name, name) == 0 && at != GLM_NOWHERE) {
-            *out = (struct target){.address = x->memory->base + at, .buffer = &p->buffers[i]};
+            *out = (struct glm_exec_target){
+                .address = base + at, .base = base + at, .buffer = &p->buffers[i]};
             return true;
         }
     }
@@ -63,7 +57,8 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         const struct glm_plan_weight *w = &p->weights[i];
         if (family_has(w->name, w->layers, w->n_layers, name, &layer_i)) {
             uint64_t at = x->memory->weights[i] + layer_i * glm_weight_stride(w);
-            *out = (struct target){.address = x->memory->base + at, .weight = w};
+            *out = (struct glm_exec_target){
+                .address = base + at, .base = base + at, .weight = w};
             return true;
         }
     }
@@ -72,7 +67,8 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         if (family_has(plane->state->name, plane->state->layers, plane->state->n_layers, name,
                        &layer_i) &&
             layer_i == plane->layer_i) {
-            *out = (struct target){.address = plane->base, .state = plane->state};
+            *out = (struct glm_exec_target){
+                .address = plane->base, .base = plane->base, .plane = plane};
             return true;
         }
     }
@@ -80,7 +76,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
 }
 
 /* Bytes of one element for a +COLUMN offset; 0: the thing has no columns. */
-static uint32_t element_bytes(const struct glm_exec *x, const struct target *t)
+static uint32_t element_bytes(const struct glm_exec *x, const struct glm_exec_target *t)
 {
     if (t->buffer)
         return glm_buffer_element_bytes(x->plan, t->buffer);
@@ -91,7 +87,7 @@ static uint32_t element_bytes(const struct glm_exec *x, const struct target *t)
 }
 
 static enum glm_status resolve(struct linker *l, const char *value, uint32_t layer,
-                               struct target *out)
+                               struct glm_exec_target *out)
 {
     char name[256];
     const char *program = l->program->program->name;
@@ -139,21 +135,22 @@ static enum glm_status add_step(struct linker *l, struct glm_exec_step **out)
 /* Weights are read whole, those of several members by member; state rows by unit: a stream's row
  * each way that the direction says, one row a new token. Rows of the context that a kernel reads
  * depend on data and are not counted here; a plan's price (codegen/graph.h) has the same rule. */
-static void count_argument(struct glm_exec_step *s, const struct target *t,
+static void count_argument(struct glm_exec_step *s, const struct glm_exec_target *t,
                            const struct glm_manifest_arg *arg)
 {
+    const struct glm_plan_state *state = t->plane ? t->plane->state : NULL;
     bool in = strcmp(arg->direction, "out") != 0, out = strcmp(arg->direction, "in") != 0;
     if (t->weight && t->weight->n_members > 1) {
         s->n_members = t->weight->n_members;
         s->member_read += t->weight->bytes / t->weight->n_members;
     } else if (t->weight) {
         s->fixed_read += t->weight->bytes;
-    } else if (t->state && t->state->unit == GLM_UNIT_STREAM) {
-        s->stream_read += in ? t->state->row_bytes : 0;
-        s->stream_write += out ? t->state->row_bytes : 0;
-    } else if (t->state && out) {
-        s->row_write += t->state->unit == GLM_UNIT_POOL ? t->state->row_bytes / t->state->per
-                                                        : t->state->row_bytes;
+    } else if (state && state->unit == GLM_UNIT_STREAM) {
+        s->stream_read += in ? state->row_bytes : 0;
+        s->stream_write += out ? state->row_bytes : 0;
+    } else if (state && out) {
+        s->row_write +=
+            state->unit == GLM_UNIT_POOL ? state->row_bytes / state->per : state->row_bytes;
     } else if (t->buffer) {
         s->out_rows = s->out_rows || t->buffer->per == GLM_PER_OUT;
         if (in && !out && !s->ids && strcmp(t->buffer->dtype, "i32") == 0) {
@@ -208,8 +205,9 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
     step->layer = layer;
     step->kernel_i = (uint32_t)(k - x->plan->kernels);
     step->manifest = m;
-    step->args = ARENA_ARRAY(l->arena, m->n_args > 0 ? m->n_args : 1, void *);
-    if (!step->args)
+    step->args = ARENA_ARRAY(l->arena, m->n_args + 1, void *);
+    step->targets = ARENA_ARRAY(l->arena, m->n_args + 1, struct glm_exec_target);
+    if (!step->args || !step->targets)
         return glm_fail(l->err, GLM_ENOMEM, "cannot link program '%s': out of memory", program);
     uint32_t n_found = 0;
     for (uint32_t i = 0; i < m->n_args; i++) {
@@ -222,12 +220,11 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
                             "cannot link program '%s': kernel '%s' lacks argument '%s'", program,
                             k->name, m->args[i].name);
         }
-        struct target target;
-        st = resolve(l, value, layer, &target);
+        st = resolve(l, value, layer, &step->targets[i]);
         if (st != GLM_OK)
             return st;
-        step->args[i] = target.address;
-        count_argument(step, &target, &m->args[i]);
+        step->args[i] = step->targets[i].address;
+        count_argument(step, &step->targets[i], &m->args[i]);
     }
     if (n_found != s->n_args)
         return glm_fail(l->err, GLM_EPLAN,
@@ -243,7 +240,7 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
 {
     struct glm_exec *x = l->x;
     const char *program = l->program->program->name;
-    struct target from, to;
+    struct glm_exec_target from, to;
     enum glm_status st = resolve(l, s->from, layer, &from);
     if (st == GLM_OK)
         st = resolve(l, s->to, layer, &to);
@@ -351,7 +348,7 @@ const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const cha
 void *glm_exec_buffer(const struct glm_exec *x, uint32_t arena_i, const char *name,
                       const struct glm_plan_buffer **buffer)
 {
-    struct target t;
+    struct glm_exec_target t;
     if (!find_target(x, arena_i, name, &t) || !t.buffer)
         return NULL;
     if (buffer)

@@ -42,10 +42,11 @@ struct glm_exec {
     uint64_t *member_bits; /* one bit a stacked member, for counting */
     uint32_t n_member_words;
     struct glm_exec_counts counts;
-    /* called at marks, with all before it done and nothing after it begun; NULL: off */
-    void (*mark)(void *context, const struct glm_exec_program *program, const char *mark,
-                 uint32_t layer);
-    void *mark_context;
+    /* Called before and after each step, with all before it done and nothing after it begun, for
+     * whoever looks at what lies between; NULL: off. */
+    void (*probe)(void *context, const struct glm_exec_program *program, uint32_t step_i,
+                  const struct glm_round *round, bool is_done);
+    void *probe_context;
 };
 
 /* The fields above `programs` are set by the caller. Links every program of the plan into every

@@ -5,6 +5,15 @@
 
 #include "runtime/exec.h"
 
+/* What an argument of a kernel is: one of the three, and where all of it begins. */
+struct glm_exec_target {
+    void *address; /* as the kernel gets it: base, or a column of a buffer */
+    unsigned char *base;
+    const struct glm_plan_weight *weight;
+    const struct glm_state_plane *plane;
+    const struct glm_plan_buffer *buffer;
+};
+
 struct glm_exec_step {
     enum glm_step_kind kind; /* never GLM_STEP_BLOCK */
     const char *name;        /* kernel or mark */
@@ -12,7 +21,8 @@ struct glm_exec_step {
     /* kernel */
     uint32_t kernel_i; /* in plan order */
     const struct glm_manifest *manifest;
-    void **args;                        /* [manifest->n_args] the device's addresses, or NULL */
+    void **args;                     /* [manifest->n_args] the device's addresses, or NULL */
+    struct glm_exec_target *targets; /* [manifest->n_args] */
     uint64_t fixed_read;                /* bytes of its whole weights */
     uint64_t picked_row;                /* of them a row, when it only looks rows up; else 0 */
     uint64_t stream_read, stream_write; /* bytes a stream of the round */

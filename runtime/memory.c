@@ -98,11 +98,15 @@ enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *
         st = place(m, states->planes[i].bytes, &m->planes[i], &m->state_bytes, err);
     for (uint32_t a = 0; st == GLM_OK && a < plan->n_arenas; a++)
         st = lay_out_arena(m, a, used, err);
-    uint64_t scratch = 0;
+    uint64_t scratch = 0, tickets = 0;
     if (st == GLM_OK)
-        st = glm_scratch_bytes(plan, manifests, n_manifests, n_threads, &scratch, err);
+        st = glm_plan_uses_cuda(plan)
+                 ? glm_cuda_scratch(plan, manifests, n_manifests, &scratch, &tickets, err)
+                 : glm_scratch_bytes(plan, manifests, n_manifests, n_threads, &scratch, err);
     if (st == GLM_OK)
         st = place(m, scratch, &m->scratch, &m->scratch_bytes, err);
+    if (st == GLM_OK)
+        st = place(m, tickets, &m->tickets, &m->scratch_bytes, err);
     return st;
 }
 

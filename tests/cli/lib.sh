@@ -96,9 +96,9 @@ demo_spec() {
         -e 's|listen: 127.0.0.1:.*|listen: 127.0.0.1:0|' "${edits[@]}" clusters/demo/demo.yaml >"$file"
 }
 
-# A driver that shows one GPU of 1 GiB, cuda:0; FAKE_CUDA=capability=121 makes it a GB10.
+# A machine with the GPU without a GPU: cuda:0 of 1 GiB. FAKE_CUDA=capability=121 makes it a GB10.
 fake_gpu() {
-    export GLM_CUDA_DRIVER=$GLM_BUILD/tests/fake/cuda_driver.so
+    export GLM_CUDA_DRIVER=$GLM_BUILD/tests/fake/cuda_driver.so GLM_NVRTC=$GLM_BUILD/tests/fake/nvrtc.so
     [ -f "$GLM_CUDA_DRIVER" ] || die "there is no $GLM_CUDA_DRIVER: make tests"
 }
 

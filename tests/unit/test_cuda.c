@@ -7,6 +7,7 @@
 #include "codegen/cache.h"
 #include "spec/base/buf.h"
 #include "tests/support/folder.h"
+#include "tests/support/gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static char driver_path[512]; /* beside this program */
+static char driver_path[512];
 
 struct fixture {
     struct glm_error err;
@@ -288,8 +289,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failed_call_has_the_drivers_words),
     };
     (void)argc;
-    const char *slash = strrchr(argv[0], '/');
-    snprintf(driver_path, sizeof driver_path, "%.*s/fake/cuda_driver.so",
-             slash == NULL ? 1 : (int)(slash - argv[0]), slash == NULL ? "." : argv[0]);
+    test_gpu_fake(argv[0]);
+    snprintf(driver_path, sizeof driver_path, "%s", getenv("GLM_CUDA_DRIVER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
