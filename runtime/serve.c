@@ -56,11 +56,12 @@ static enum glm_status open_checkpoint(const struct lane *lane, struct arena *ar
     return status;
 }
 
+/* Threads that compute in a round; of a rank on a GPU only the one that puts programs there. */
 static uint32_t all_threads(const struct glm_launch_file *launch)
 {
-    uint32_t n = 0;
+    uint32_t n = 0, gpu;
     for (uint32_t r = 0; r < launch->n_ranks; r++)
-        n += launch->ranks[r].threads;
+        n += glm_launch_gpu(&launch->ranks[r], &gpu) ? 1 : launch->ranks[r].threads;
     return n;
 }
 
@@ -89,6 +90,7 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
             .plan = lane->plan,
             .checkpoint = checkpoint,
             .kernel_paths = rank->kernel_paths,
+            .kernel_digests = rank->kernel_digests,
             .n_threads = rank->threads,
             .host_threads = all_threads(lane->launch),
             .collective = config->collective,
@@ -98,6 +100,7 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
             .progress = config->progress,
             .progress_context = config->progress_context,
         };
+        engine_config.on_gpu = glm_launch_gpu(rank, &engine_config.gpu);
         status = glm_engine_open(&engine_config, &e, err);
     }
     arena_release(&arena);
@@ -243,12 +246,17 @@ static enum glm_status check_belonging(const struct lane *lane, struct glm_error
 {
     const struct glm_plan *p = lane->plan;
     const struct glm_launch_rank *rank = &lane->launch->ranks[lane->rank];
+    const bool for_gpu = strncmp(p->target, "sm_", 3) == 0;
+    uint32_t gpu;
     if (p->rank != lane->rank || p->world != lane->launch->n_ranks)
         return glm_fail(err, GLM_EPLAN, "plan of rank %u of %u where rank %u of %u belongs",
                         p->rank, p->world, lane->rank, lane->launch->n_ranks);
     if (strcmp(p->set_digest, lane->launch->set_digest) != 0)
         return glm_fail(err, GLM_EPLAN, "plan of set %.12s where set %.12s belongs", p->set_digest,
                         lane->launch->set_digest);
+    if (for_gpu != glm_launch_gpu(rank, &gpu))
+        return glm_fail(err, GLM_EPLAN, "the plan is for target '%s', launch.json names device %s",
+                        p->target, rank->device);
     if (p->n_kernels != rank->n_kernels)
         return glm_fail(err, GLM_EPLAN, "the plan has %u kernels, launch.json names %u",
                         p->n_kernels, rank->n_kernels);
@@ -280,6 +288,8 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     out->rank = lane->rank;
     out->world = l->n_ranks;
+    for (uint32_t r = 0; r < l->n_ranks; r++)
+        out->devices[r] = l->ranks[r].device;
     out->transport = l->transport;
     out->control = "127.0.0.1";
     out->link_host = "127.0.0.1";
