@@ -339,10 +339,10 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 static void parse_tree(struct json_reader *r, const char *name, const cJSON *tree,
                        struct glm_manifest *m)
 {
-    static const char *const keys[] = {
-        "name", "help",      "args",   "params",    "scratch",           "read",   "write",
-        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", "launch", "roundings",
-        NULL};
+    static const char *const keys[] = {"name",      "help",      "args",      "params",
+                                       "scratch",   "read",      "write",     "ops",
+                                       "reduction", "oracle",    "tolerance", "spill_limit_bytes",
+                                       "launch",    "roundings", NULL};
     if (!json_object(r, tree, keys))
         return;
     m->name = json_text(r, tree, "name");

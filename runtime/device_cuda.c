@@ -16,9 +16,9 @@
 #include <string.h>
 
 enum {
-    STAGES = 8,            /* round tables on their way at once */
-    MAX_SPANS = 32,        /* programs between two waits */
-    FIRST_CONTEXT = 8192,  /* tokens of the smallest context bucket; each next has four times that */
+    STAGES = 8,           /* round tables on their way at once */
+    MAX_SPANS = 32,       /* programs between two waits */
+    FIRST_CONTEXT = 8192, /* tokens of the smallest context bucket; each next has four times that */
     MAX_BUCKETS = 32,
     ROUND_ALIGN = 64,
 };
@@ -71,9 +71,9 @@ struct gpu {
     uint32_t n_kernels;
     struct glm_launch_shape *shapes; /* [n_kernels] at the bucket that is being captured */
     struct glm_exec *exec;
-    struct table *tables;   /* one an arena */
-    struct linked *linked;  /* one a program of exec */
-    void *send, *receive;   /* page-locked, of an exchange */
+    struct table *tables;  /* one an arena */
+    struct linked *linked; /* one a program of exec */
+    void *send, *receive;  /* page-locked, of an exchange */
     struct span spans[MAX_SPANS];
     uint32_t n_spans;
     unsigned char *seen; /* what `view` last gave */
@@ -400,7 +400,8 @@ static enum glm_status link_exchanges(struct gpu *g, struct glm_exec *x, struct 
     for (uint32_t p = 0; p < x->n_programs; p++) {
         for (uint32_t i = 0; i < x->programs[p].n_steps; i++) {
             const struct glm_exec_step *s = &x->programs[p].steps[i];
-            uint64_t back = s->kind == GLM_STEP_GATHER ? g->plan->world * s->max_bytes : s->max_bytes;
+            uint64_t back =
+                s->kind == GLM_STEP_GATHER ? g->plan->world * s->max_bytes : s->max_bytes;
             if (!is_exchange(g, s))
                 continue;
             send = s->max_bytes > send ? s->max_bytes : send;
@@ -531,8 +532,7 @@ static uint64_t longest_context(const struct glm_round *round)
 static enum glm_status exchange(struct gpu *g, const struct glm_exec_step *s,
                                 const struct glm_round *round, struct glm_error *err)
 {
-    uint64_t bytes =
-        glm_exec_exchange_bytes(s, (uint64_t)round->n_rows, (uint64_t)round->n_out);
+    uint64_t bytes = glm_exec_exchange_bytes(s, (uint64_t)round->n_rows, (uint64_t)round->n_out);
     if (bytes == 0)
         return GLM_OK;
     enum glm_status st =
@@ -569,8 +569,8 @@ static enum glm_status run_probed(struct gpu *g, const struct glm_exec_program *
         const struct glm_exec_step *s = &p->steps[i];
         st = probe(g, p, i, round, false, err);
         if (st == GLM_OK)
-            st = is_exchange(g, s) ? exchange(g, s, round, err)
-                                   : put_step(g, p, s, rows, outs, err);
+            st =
+                is_exchange(g, s) ? exchange(g, s, round, err) : put_step(g, p, s, rows, outs, err);
         if (st == GLM_OK)
             st = probe(g, p, i, round, true, err);
     }
@@ -603,9 +603,8 @@ static enum glm_status run_graphs(struct gpu *g, const struct glm_exec_program *
     const glm_cuda_graph *graphs = l->graphs + ((size_t)r * l->contexts.n + c) * l->n_segments;
     enum glm_status st = GLM_OK;
     for (uint32_t i = 0; st == GLM_OK && i < l->n_segments; i++)
-        st = l->segments[i].exchange
-                 ? exchange(g, &p->steps[l->segments[i].first], round, err)
-                 : glm_cuda_graph_launch(g->cuda, graphs[i], g->stream, err);
+        st = l->segments[i].exchange ? exchange(g, &p->steps[l->segments[i].first], round, err)
+                                     : glm_cuda_graph_launch(g->cuda, graphs[i], g->stream, err);
     return st;
 }
 

@@ -44,8 +44,8 @@ static enum glm_status host_alloc(struct glm_device *d, const char *what, uint64
 {
     struct host *h = host_of(d);
     size_t size = bytes > 0 ? (size_t)bytes : 1;
-    void *memory =
-        mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED)
         return glm_fail(err, GLM_ENOMEM, "cannot map %.1f MiB for %s: %s",
                         (double)bytes / (1024.0 * 1024.0), what, strerror(errno));
@@ -101,8 +101,8 @@ struct run {
 
 static void exchange(struct run *r, const struct glm_exec_step *s)
 {
-    size_t bytes = (size_t)glm_exec_exchange_bytes(s, (uint64_t)r->round->n_rows,
-                                                   (uint64_t)r->round->n_out);
+    size_t bytes =
+        (size_t)glm_exec_exchange_bytes(s, (uint64_t)r->round->n_rows, (uint64_t)r->round->n_out);
     if (bytes == 0)
         return;
     if (!s->collective) {

@@ -97,7 +97,8 @@ static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err)
                             e->plan->n_end_ids);
         for (uint32_t i = 0; i < b->n_cols; i++)
             ids[i] = i < e->plan->n_end_ids ? (int32_t)e->plan->end_ids[i] : -1;
-        enum glm_status st = e->device->ops->put(e->device, ends, ids, b->n_cols * sizeof *ids, err);
+        enum glm_status st =
+            e->device->ops->put(e->device, ends, ids, b->n_cols * sizeof *ids, err);
         if (st != GLM_OK)
             return st;
     }
@@ -137,9 +138,9 @@ static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err
 static enum glm_status open_device(struct glm_engine *e, const struct glm_engine_config *c,
                                    struct glm_error *err)
 {
-    enum glm_status st =
-        c->on_gpu ? glm_device_open_cuda(c->gpu, c->n_threads, &e->device, err)
-                  : glm_device_open_host(c->n_threads, c->host_threads, &e->device, err);
+    enum glm_status st = c->on_gpu
+                             ? glm_device_open_cuda(c->gpu, c->n_threads, &e->device, err)
+                             : glm_device_open_host(c->n_threads, c->host_threads, &e->device, err);
     e->states.device = e->device;
     if (st == GLM_OK)
         st = e->device->ops->load_kernels(e->device, e->plan, c->kernel_paths, c->kernel_digests,
@@ -198,7 +199,7 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
 enum glm_status glm_engine_open(const struct glm_engine_config *config, struct glm_engine **out,
                                 struct glm_error *err)
 {
-    if (!config->is_twin && (config->plan->world > 1) != (config->collective != NULL))
+    if (!config->is_alone && (config->plan->world > 1) != (config->collective != NULL))
         return glm_fail(err, GLM_EINVAL, "cannot open rank %u of %u: %s", config->plan->rank,
                         config->plan->world,
                         config->collective ? "one rank needs no collective"
@@ -335,8 +336,8 @@ static enum glm_status do_decode(struct list_run *r)
         r->i++;
         n++;
     }
-    enum glm_status st = run_forward(e, e->decode_program, &e->decode, first, n,
-                                     &e->stats.decode_ns, r->err);
+    enum glm_status st =
+        run_forward(e, e->decode_program, &e->decode, first, n, &e->stats.decode_ns, r->err);
     e->stats.decode_rows += (uint64_t)e->decode.round.n_rows;
     return st;
 }
@@ -473,7 +474,7 @@ enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, u
                                struct glm_round_result *result, struct glm_error *err)
 {
     enum glm_status st = check_alive(e, err);
-    if (st == GLM_OK && e->plan->rank != 0)
+    if (st == GLM_OK && e->plan->rank != 0 && e->collective)
         return glm_fail(err, GLM_EINVAL, "cannot run operations on rank %u: rank 0 sends them",
                         e->plan->rank);
     if (st == GLM_OK && (n_ops == 0 || n_ops > GLM_MAX_OPS))

@@ -57,8 +57,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         const struct glm_plan_weight *w = &p->weights[i];
         if (family_has(w->name, w->layers, w->n_layers, name, &layer_i)) {
             uint64_t at = x->memory->weights[i] + layer_i * glm_weight_stride(w);
-            *out = (struct glm_exec_target){
-                .address = base + at, .base = base + at, .weight = w};
+            *out = (struct glm_exec_target){.address = base + at, .base = base + at, .weight = w};
             return true;
         }
     }
@@ -267,8 +266,8 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
     step->to = to.address;
     step->row_bytes = bytes * from.buffer->n_cols;
     step->per = from.buffer->per;
-    step->max_bytes = glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]) *
-                      step->row_bytes;
+    step->max_bytes =
+        glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]) * step->row_bytes;
     return GLM_OK;
 }
 

@@ -21,8 +21,8 @@ struct glm_exec_step {
     /* kernel */
     uint32_t kernel_i; /* in plan order */
     const struct glm_manifest *manifest;
-    void **args;                     /* [manifest->n_args] the device's addresses, or NULL */
-    struct glm_exec_target *targets; /* [manifest->n_args] */
+    void **args;                        /* [manifest->n_args] the device's addresses, or NULL */
+    struct glm_exec_target *targets;    /* [manifest->n_args] */
     uint64_t fixed_read;                /* bytes of its whole weights */
     uint64_t picked_row;                /* of them a row, when it only looks rows up; else 0 */
     uint64_t stream_read, stream_write; /* bytes a stream of the round */

@@ -14,9 +14,9 @@ struct glm_memory {
     unsigned char *base; /* the device's address; NULL until taken */
     uint64_t bytes;      /* all of it */
     uint64_t weight_bytes, state_bytes, buffer_bytes, scratch_bytes;
-    uint64_t *weights; /* [n_weights] offset of each weight's first layer */
-    uint64_t *planes;  /* [n_planes] */
-    uint64_t *buffers; /* [n_arenas][n_buffers], GLM_NOWHERE when the arena has it not */
+    uint64_t *weights;         /* [n_weights] offset of each weight's first layer */
+    uint64_t *planes;          /* [n_planes] */
+    uint64_t *buffers;         /* [n_arenas][n_buffers], GLM_NOWHERE when the arena has it not */
     uint64_t scratch, tickets; /* tickets lie behind scratch; none on the host */
 };
 #define GLM_NOWHERE UINT64_MAX

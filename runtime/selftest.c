@@ -253,9 +253,9 @@ static struct block argument_block(const struct glm_selftest *t, const struct gl
     }
     const struct glm_plan_buffer *buffer = target->buffer;
     uint64_t bytes = glm_buffer_element_bytes(t->host->plan, buffer);
-    b.value = bytes == 2                           ? VALUE_BF16
+    b.value = bytes == 2                          ? VALUE_BF16
               : strcmp(buffer->dtype, "i32") == 0 ? VALUE_CODE32
-                                                   : VALUE_F32;
+                                                  : VALUE_F32;
     b.stride = buffer->n_cols;
     b.first = (uint64_t)((unsigned char *)target->address - target->base) / bytes;
     b.n = columns(&t->host->plan->kernels[s->kernel_i], &s->manifest->args[arg_i], buffer);
@@ -272,8 +272,8 @@ static struct glm_selftest_row *row_of(struct glm_selftest *t, const struct glm_
     while (i < t->n_rows && strcmp(t->rows[i].template_name, m->name) != 0)
         i++;
     if (i == t->n_rows)
-        t->rows[t->n_rows++] = (struct glm_selftest_row){.template_name = m->name,
-                                                         .roundings = m->roundings};
+        t->rows[t->n_rows++] =
+            (struct glm_selftest_row){.template_name = m->name, .roundings = m->roundings};
     return &t->rows[i];
 }
 

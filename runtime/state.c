@@ -238,8 +238,8 @@ enum glm_status glm_states_hash(const struct glm_states *s, uint32_t slot,
         while (live.n > 0) {
             struct row_run run = live_run(p, slot, h, live);
             const void *bytes;
-            enum glm_status st = s->device->ops->view(s->device, run.at,
-                                                      run.n * p->state->row_bytes, &bytes, err);
+            enum glm_status st =
+                s->device->ops->view(s->device, run.at, run.n * p->state->row_bytes, &bytes, err);
             if (st != GLM_OK)
                 return st;
             XXH3_128bits_update(&state, bytes, run.n * p->state->row_bytes);

@@ -252,8 +252,7 @@ static enum glm_status upload_rows(const struct load *l, const struct unit *u, u
     if (st == GLM_OK)
         st = glm_form_layout(u->w->form, u->w->n_rows, u->w->n_cols, &to, err);
     for (uint32_t i = 0; st == GLM_OK && i < from.n_planes; i++)
-        st = d->ops->upload(d, thread,
-                            u->out + to.offset[i] + to.bytes[i] / u->w->n_rows * u->row0,
+        st = d->ops->upload(d, thread, u->out + to.offset[i] + to.bytes[i] / u->w->n_rows * u->row0,
                             staged + from.offset[i], from.bytes[i], err);
     return st;
 }
@@ -364,9 +363,8 @@ static void load_on_thread(void *context, uint32_t thread)
         if (i >= l->n_units)
             break;
         struct unit u = find_unit(l, i);
-        enum glm_status st =
-            u.cut->exl3 ? load_exl3(l, &u, thread, buffer, &err)
-                        : load_rows(l, &u, thread, buffer, &err);
+        enum glm_status st = u.cut->exl3 ? load_exl3(l, &u, thread, buffer, &err)
+                                         : load_rows(l, &u, thread, buffer, &err);
         if (st != GLM_OK) {
             fail(l, st, &err);
             break;

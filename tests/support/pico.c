@@ -117,12 +117,11 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .api_key_file = ""};
     lane->formats.experts = p->checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
     for (uint32_t i = 0; i < o->world; i++) {
-        c->nodes[i] =
-            (struct glm_node){.name = names[i],
-                              .host = "local",
-                              .control = "local",
-                              .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
-                              .threads = o->n_threads};
+        c->nodes[i] = (struct glm_node){.name = names[i],
+                                        .host = "local",
+                                        .control = "local",
+                                        .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
+                                        .threads = o->n_threads};
         lane->ranks[i] = i;
     }
     return c;
@@ -245,7 +244,7 @@ static void open_rank(struct rank *r)
                                        .kernel_digests = r->digests,
                                        .on_gpu = o->gpu,
                                        .gpu = gpu_index(),
-                                       .is_twin = o->twin,
+                                       .is_alone = o->twin,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
                                        .collective = r->collective,

@@ -13,13 +13,13 @@
 
 #include <cmocka.h>
 
-static const double tolerance = 1e-4;  /* relative L2 of a row */
+static const double tolerance = 1e-4; /* relative L2 of a row */
 /* Below it another order of sums may pick another token; of bf16 activations, another rounding. */
 static double min_margin(void)
 {
     return test_gpu_chosen() ? 0.5 : 0.01;
 }
-static const uint32_t slow_ids = 300;  /* longer prompts are left out under a sanitizer */
+static const uint32_t slow_ids = 300; /* longer prompts are left out under a sanitizer */
 enum { MAX_PROMPT = 4096, SLICE = 64 };
 
 /* Worst row of one kind over the prompts, for the summary. */

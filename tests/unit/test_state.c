@@ -151,8 +151,7 @@ static void hash_is_that_of_live_rows_wherever_they_lie(void **state)
         .active = true, .n_context = 2055, .version = 1, .n_extents = 2, .extents = there};
     write_stream(p, 0, &a);
     write_stream(p, 2, &b);
-    struct glm_hash ha = hash(p, 0, &a),
-                    hb = hash(p, 2, &b);
+    struct glm_hash ha = hash(p, 0, &a), hb = hash(p, 2, &b);
     assert_int_equal(ha.low, hb.low);
     assert_int_equal(ha.high, hb.high);
 }
@@ -205,8 +204,7 @@ static void copied_slot_and_extents_hash_the_same(void **state)
         glm_states_copy_extent(&p->states, a.n_context, i, here[i], there[i]);
     glm_states_copy_slot(&p->states, 0, &a, 2);
     struct glm_holder b = {.active = true, .n_context = 3001, .n_extents = 2, .extents = there};
-    struct glm_hash ha = hash(p, 0, &a),
-                    hb = hash(p, 2, &b);
+    struct glm_hash ha = hash(p, 0, &a), hb = hash(p, 2, &b);
     assert_int_equal(ha.low, hb.low);
     assert_int_equal(ha.high, hb.high);
     /* rows that nobody needs were not moved */
