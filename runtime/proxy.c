@@ -7,14 +7,13 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <time.h>
 
-/* While something is expected the proxy looks without a pause for longer than a decode step computes
- * between two exchanges. Then it naps for a part of the time that it has waited: what a prompt's
- * long step loses by it is lost in its computing. */
+/* While something is expected the proxy looks without a pause for longer than a decode step
+ * computes between two exchanges. Then it naps for a part of the time that it has waited: what a
+ * prompt's long step loses by it is lost in its computing. */
 enum { SPIN_NS = 2000000, TURNS = 64, NAP_PART = 64, MAX_NAP_NS = 500000, NAP_SLACK_NS = 1000 };
 
 struct expected {
@@ -161,6 +160,11 @@ uint32_t glm_proxy_room(struct glm_proxy *p)
     const uint32_t room = p->capacity - p->n;
     pthread_mutex_unlock(&p->lock);
     return room;
+}
+
+bool glm_proxy_is_idle(struct glm_proxy *p)
+{
+    return glm_proxy_room(p) == p->capacity;
 }
 
 void glm_proxy_expect(struct glm_proxy *p, struct glm_collective_step *step, size_t bytes)

@@ -13,6 +13,7 @@
 
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 /* Where stream and proxy meet: page-locked, zero before the first exchange. A graph's values are
  * constants, so the words hold no number of a round but go through four states, each change made by
@@ -39,6 +40,7 @@ void glm_proxy_free(struct glm_proxy *p);
 
 /* How many more exchanges may be expected now. */
 uint32_t glm_proxy_room(struct glm_proxy *p);
+bool glm_proxy_is_idle(struct glm_proxy *p); /* nothing is expected */
 /* The stream will ring for this one after all those expected before it; called before it can. 0
  * bytes: nothing is exchanged, the stream goes on. */
 void glm_proxy_expect(struct glm_proxy *p, struct glm_collective_step *step, size_t bytes);
@@ -46,7 +48,8 @@ void glm_proxy_expect(struct glm_proxy *p, struct glm_collective_step *step, siz
  * first of a collective. From it on every exchange is over as soon as the stream rings, with
  * whatever lies in the buffers, and every wait says so: the stream ends, its results are lost. */
 enum glm_status glm_proxy_wait(struct glm_proxy *p, uint64_t *ns, struct glm_error *err);
-/* The stream failed or was never given its work, and will not ring: nothing is expected any more. */
+/* The stream failed or was never given its work, and will not ring: nothing is expected any more.
+ */
 void glm_proxy_forget(struct glm_proxy *p);
 
 #endif

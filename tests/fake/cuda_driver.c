@@ -765,11 +765,22 @@ CALL(cuGraphExecDestroy, void *graph)
     free_graph(graph);
     return OK;
 }
+/* For tests, of the process: graphs launched, nodes in them. */
+static _Atomic unsigned long n_launched, n_nodes;
+CALL(fakeGraphCounts, unsigned long *launches, unsigned long *nodes)
+{
+    *launches = n_launched;
+    *nodes = n_nodes;
+    return OK;
+}
+
 /* A fault on the way shows at the next call. */
 CALL(cuGraphLaunch, void *graph, void *stream)
 {
     const struct graph *g = graph;
     const int result = g == NULL ? INVALID : n_captures > 0 ? IN_CAPTURE : ready(stream);
+    n_launched += result == OK;
+    n_nodes += result == OK ? g->n : 0;
     for (size_t i = 0; result == OK && i < g->n && put(stream, &g->nodes[i]) == OK; i++)
         ;
     return result;

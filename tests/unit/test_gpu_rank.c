@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole ranks on a GPU (the one that $GLM_TEST_GPU names, else the fake one of tests/fake, whose
  * kernels the emulator runs): every step against the host's with the same inputs, and what does not
- * depend on a step's numbers: rows alone or together, in any bucket, chunks, moves, rollback. */
+ * depend on a step's numbers: rows alone or together, in any bucket, chunks, moves, rollback; and
+ * where exchanges are run. $GLM_TEST_GPUS: how many GPUs there are from that one on. */
 #include "runtime/selftest.h"
 #include "tests/support/gpu.h"
 #include "tests/support/pico.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -264,6 +268,160 @@ static void a_row_keeps_its_bits_beside_others(void **state)
     pico_close(p);
 }
 
+/* ---- exchanges within graphs ---- */
+
+#define NEED_GPUS(n)                                \
+    do {                                            \
+        const char *missing = pico_gpus_missing(n); \
+        (void)state;                                \
+        if (missing) {                              \
+            print_message("# %s\n", missing);       \
+            skip();                                 \
+        }                                           \
+    } while (0)
+
+enum { MAX_HASHES = 64 };
+
+/* Graphs launched and nodes in them, of the fake driver; none of a GPU's. */
+static void count_graphs(unsigned long *launches, unsigned long *nodes)
+{
+    int (*counts)(unsigned long *, unsigned long *) = NULL;
+    const char *driver = getenv("GLM_CUDA_DRIVER");
+    void *handle = test_gpu_chosen() ? NULL : dlopen(driver, RTLD_NOW | RTLD_NOLOAD);
+    *launches = *nodes = 0;
+    if (!handle)
+        return;
+    void *symbol = dlsym(handle, "fakeGraphCounts");
+    memcpy(&counts, &symbol, sizeof counts);
+    counts(launches, nodes);
+    dlclose(handle);
+}
+
+/* Hashes of logits and states: prompts of several slices, rounds of one row to all streams' (three
+ * rows in a bucket of four), a round that keeps a part of its rows. */
+static uint32_t run_rounds(struct pico *p, struct glm_hash *hashes)
+{
+    static int32_t ids[MAX_IDS];
+    const uint32_t lens[STREAMS] = {few(900, 70), few(100, 5), 3};
+    uint32_t streams[STREAMS], n_hashes = 0;
+    int32_t tokens[STREAMS];
+    struct glm_draw draws[STREAMS];
+    for (uint32_t s = 0; s < STREAMS; s++) {
+        streams[s] = s;
+        draws[s] = pico_greedy();
+        random_ids(p, 5 + s, ids, lens[s]);
+        pico_admit(p, s, lens[s] + 64);
+        tokens[s] = pico_fill(p, s, ids, lens[s], 64, &draws[s]);
+        hashes[n_hashes++] = pico_logits_hash(p, 0);
+    }
+    for (uint32_t round = 0; round < few(12, 3); round++) {
+        uint32_t n = STREAMS - round % STREAMS;
+        pico_decode(p, streams, tokens, draws, n);
+        for (uint32_t i = 0; i < n; i++)
+            hashes[n_hashes++] = pico_logits_hash(p, i);
+    }
+    int32_t rows[VERIFY] = {tokens[0], 17, 18};
+    struct glm_op verify = {.kind = GLM_OP_DECODE, .stream = 0, .n = 3, .tokens = rows};
+    struct glm_op keep = {.kind = GLM_OP_COMMIT, .stream = 0, .n = 2};
+    pico_run(p, &verify, 1);
+    hashes[n_hashes++] = pico_logits_hash(p, 2);
+    pico_run(p, &keep, 1);
+    for (uint32_t s = 0; s < STREAMS; s++)
+        hashes[n_hashes++] = pico_state_hash(p, s);
+    assert_true(n_hashes <= MAX_HASHES);
+    return n_hashes;
+}
+
+static struct pico *open_two(const char *transport, uint32_t gpus)
+{
+    return pico_open(&(struct pico_options){.gpu = true,
+                                            .gpus = gpus,
+                                            .world = 2,
+                                            .window = 2048,
+                                            .prefill_rows = 64,
+                                            .verify_rows = VERIFY,
+                                            .transport = transport});
+}
+
+static void exchanges_in_graphs_leave_the_bits_of_those_on_the_host(void **state)
+{
+    NEED_GPUS(2);
+    struct glm_hash want[MAX_HASHES], got[MAX_HASHES];
+    struct pico *p = open_two("shm", 1);
+    uint32_t n = run_rounds(p, want);
+    pico_close(p);
+    for (int kind = 0; kind < 2; kind++) {
+        p = open_two(kind == 0 ? "shm" : "tcp", 2);
+        assert_int_equal(run_rounds(p, got), n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_hash_equal(got[i], want[i]);
+        assert_true(glm_engine_stats(pico_engine(p, 0)).exchange_ns > 0);
+        pico_close(p);
+    }
+}
+
+static void with_a_gpu_a_rank_a_decode_is_one_graph(void **state)
+{
+    NEED_GPUS(2);
+    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+        struct pico *p = open_two("shm", gpus);
+        uint32_t stream = 0;
+        int32_t token = 5;
+        unsigned long launches[2], nodes[2];
+        pico_admit(p, 0, 64);
+        pico_fill(p, 0, &token, 1, 64, NULL);
+        uint64_t before = pico_exchanges(p, 0);
+        count_graphs(&launches[0], &nodes[0]);
+        pico_decode(p, &stream, &token, NULL, 1);
+        count_graphs(&launches[1], &nodes[1]);
+        uint64_t exchanges = pico_exchanges(p, 0) - before;
+        print_message("    %u GPUs: %lu graphs of %lu nodes a rank, %llu exchanges\n", gpus,
+                      (launches[1] - launches[0]) / 2, (nodes[1] - nodes[0]) / 2,
+                      (unsigned long long)exchanges);
+        assert_true(exchanges > 0);
+        if (!test_gpu_chosen())
+            assert_int_equal(launches[1] - launches[0], gpus == 2 ? 2 : 2 * (exchanges + 1));
+        pico_close(p);
+    }
+}
+
+struct killer {
+    struct pico *p;
+    uint64_t at; /* exchanges of rank 1 */
+};
+
+static void *kill_rank_1(void *context)
+{
+    struct killer *k = context;
+    while (pico_exchanges(k->p, 1) < k->at)
+        usleep(100);
+    pico_kill(k->p, 1);
+    return NULL;
+}
+
+static void a_peer_that_dies_in_a_round_ends_it(void **state)
+{
+    NEED_GPUS(2);
+    for (int kind = 0; kind < 2; kind++) {
+        struct pico *p = open_two(kind == 0 ? "shm" : "tcp", 2);
+        static int32_t ids[64];
+        struct glm_op fill = {
+            .kind = GLM_OP_FILL, .stream = 0, .n = 64, .out_from = 63, .tokens = ids};
+        struct glm_round_result result;
+        struct glm_error err = {0};
+        pthread_t thread;
+        pico_admit(p, 0, 128);
+        random_ids(p, 3, ids, 64);
+        struct killer killer = {p, pico_exchanges(p, 1) + 3};
+        assert_int_equal(pthread_create(&thread, NULL, kill_rank_1, &killer), 0);
+        assert_int_equal(pico_try(p, &fill, 1, &result, &err), GLM_EPEER);
+        assert_non_null(strstr(err.message, "rank 1"));
+        pthread_join(thread, NULL);
+        assert_int_equal(pico_try(p, &fill, 1, &result, &err), GLM_EPEER);
+        pico_close(p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -274,6 +432,9 @@ int main(void)
         cmocka_unit_test(every_step_is_the_hosts_on_two_and_four_ranks),
         cmocka_unit_test(replies_are_the_bf16_hosts),
         cmocka_unit_test(a_row_keeps_its_bits_beside_others),
+        cmocka_unit_test(with_a_gpu_a_rank_a_decode_is_one_graph),
+        cmocka_unit_test(exchanges_in_graphs_leave_the_bits_of_those_on_the_host),
+        cmocka_unit_test(a_peer_that_dies_in_a_round_ends_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

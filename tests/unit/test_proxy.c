@@ -119,8 +119,7 @@ static int run_rounds(struct glm_collective *c, uint32_t rank, uint32_t world, v
                 r.stream->from[i][at] = value(rank, round, i, at);
         BODY_CHECK(glm_proxy_room(r.proxy) == 2 * N);
         for (uint32_t i = 0; i < n * N; i++)
-            glm_proxy_expect(r.proxy, i % 8 < 4 ? r.gather : r.sum,
-                             live_floats(i) * sizeof(float));
+            glm_proxy_expect(r.proxy, i % 8 < 4 ? r.gather : r.sum, live_floats(i) * sizeof(float));
         launch(&r, n);
         pthread_join(r.thread, NULL);
         BODY_CHECK(glm_proxy_wait(r.proxy, &ns, &err) == GLM_OK);
@@ -229,8 +228,7 @@ static struct rank alone(struct glm_collective **c)
 {
     struct glm_error err = {0};
     struct rank r;
-    assert_int_equal(
-        glm_collective_new(0, 1, NULL, MAX_MESSAGE, 0, NULL, NULL, c, &err), GLM_OK);
+    assert_int_equal(glm_collective_new(0, 1, NULL, MAX_MESSAGE, 0, NULL, NULL, c, &err), GLM_OK);
     assert_int_equal(open_rank(&r, *c, &err), GLM_OK);
     return r;
 }
