@@ -3,6 +3,9 @@
  * kernels the emulator runs): every step against the host's with the same inputs, and what does not
  * depend on a step's numbers: rows alone or together, in any bucket, chunks, moves, rollback; and
  * where exchanges are run. $GLM_TEST_GPUS: how many GPUs there are from that one on. */
+#include "runtime/clock.h"
+#include "runtime/cuda.h"
+#include "runtime/proxy.h"
 #include "runtime/selftest.h"
 #include "tests/support/gpu.h"
 #include "tests/support/pico.h"
@@ -343,6 +346,103 @@ static struct pico *open_two(const char *transport, uint32_t gpus)
                                             .transport = transport});
 }
 
+/* A chain of exchanges of one rank, whose sum is what it sends: only the way there and back. */
+enum { CHAIN = 3, FLOATS = 1000 };
+
+struct chain {
+    struct glm_cuda *gpu;
+    glm_cuda_stream stream;
+    glm_cuda_address x; /* [CHAIN + 1][FLOATS] */
+    void *send, *receive, *words;
+    struct glm_collective *collective;
+    struct glm_collective_step *sum;
+    struct glm_proxy *proxy;
+    struct glm_error err;
+};
+
+#define WORKS(call)                         \
+    do {                                    \
+        if ((call) != GLM_OK)               \
+            fail_msg("%s", c->err.message); \
+    } while (0)
+
+static void open_chain(struct chain *c)
+{
+    const char *index = getenv("GLM_TEST_GPU");
+    const uint64_t bytes = FLOATS * sizeof(float);
+    *c = (struct chain){0};
+    WORKS(glm_cuda_open(index ? (uint32_t)atoi(index) : 0, &c->gpu, &c->err));
+    WORKS(glm_cuda_stream_new(c->gpu, &c->stream, &c->err));
+    WORKS(glm_cuda_alloc(c->gpu, "a chain", (CHAIN + 1) * bytes, &c->x, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "a slot", bytes, &c->send, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "a slot", bytes, &c->receive, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "words", sizeof(struct glm_proxy_words), &c->words, &c->err));
+    WORKS(glm_collective_new(0, 1, NULL, bytes, 0, NULL, NULL, &c->collective, &c->err));
+    WORKS(glm_collective_prepare(c->collective, GLM_SUM, c->send, c->receive, bytes, &c->sum,
+                                 &c->err));
+    WORKS(glm_proxy_new(c->words, CHAIN, &c->proxy, &c->err));
+}
+
+static void close_chain(struct chain *c)
+{
+    glm_proxy_free(c->proxy);
+    glm_collective_free(c->collective);
+    glm_cuda_host_free(c->gpu, c->words);
+    glm_cuda_host_free(c->gpu, c->receive);
+    glm_cuda_host_free(c->gpu, c->send);
+    glm_cuda_free(c->gpu, c->x);
+    glm_cuda_stream_free(c->gpu, c->stream);
+    glm_cuda_close(c->gpu);
+}
+
+static void put_chain(struct chain *c)
+{
+    struct glm_proxy_words *words = c->words;
+    const uint64_t bytes = FLOATS * sizeof(float);
+    for (uint64_t i = 0; i < CHAIN; i++) {
+        WORKS(glm_cuda_copy_out(c->gpu, c->stream, c->send, c->x + i * bytes, bytes, &c->err));
+        WORKS(glm_cuda_meet(c->gpu, c->stream, &words->rung, &words->done, &c->err));
+        WORKS(glm_cuda_copy_in(c->gpu, c->stream, c->x + (i + 1) * bytes, c->receive, bytes,
+                               &c->err));
+    }
+}
+
+static void a_stream_meets_the_host_plainly_and_from_a_graph(void **state)
+{
+    NEED_GPU();
+    struct chain chain, *c = &chain;
+    glm_cuda_graph graph = NULL;
+    uint64_t ns = 0, began = 0;
+    open_chain(c);
+    WORKS(glm_cuda_capture_begin(c->gpu, c->stream, &c->err));
+    put_chain(c);
+    WORKS(glm_cuda_capture_end(c->gpu, c->stream, &graph, &c->err));
+    const uint32_t launches = few(2000, 20);
+    for (uint32_t round = 0; round <= launches; round++) {
+        static float from[FLOATS], to[FLOATS];
+        for (uint32_t i = 0; i < FLOATS; i++)
+            from[i] = (float)(round * 1001 + i);
+        WORKS(glm_cuda_copy_in(c->gpu, c->stream, c->x, from, sizeof from, &c->err));
+        for (int i = 0; i < CHAIN; i++)
+            glm_proxy_expect(c->proxy, c->sum, sizeof from);
+        if (round == 0)
+            put_chain(c);
+        else
+            WORKS(glm_cuda_graph_launch(c->gpu, graph, c->stream, &c->err));
+        WORKS(glm_cuda_copy_out(c->gpu, c->stream, to, c->x + CHAIN * sizeof from, sizeof to,
+                                &c->err));
+        WORKS(glm_cuda_stream_wait(c->gpu, c->stream, &c->err));
+        WORKS(glm_proxy_wait(c->proxy, &ns, &c->err));
+        assert_memory_equal(to, from, sizeof to);
+        began = round == 0 ? glm_now_ns() : began;
+    }
+    print_message("    %.1f us an exchange of %d bytes, copies and checks included\n",
+                  (double)(glm_now_ns() - began) * 1e-3 / launches / CHAIN,
+                  (int)(FLOATS * sizeof(float)));
+    glm_cuda_graph_free(c->gpu, graph);
+    close_chain(c);
+}
+
 static void exchanges_in_graphs_leave_the_bits_of_those_on_the_host(void **state)
 {
     NEED_GPUS(2);
@@ -432,6 +532,7 @@ int main(void)
         cmocka_unit_test(every_step_is_the_hosts_on_two_and_four_ranks),
         cmocka_unit_test(replies_are_the_bf16_hosts),
         cmocka_unit_test(a_row_keeps_its_bits_beside_others),
+        cmocka_unit_test(a_stream_meets_the_host_plainly_and_from_a_graph),
         cmocka_unit_test(with_a_gpu_a_rank_a_decode_is_one_graph),
         cmocka_unit_test(exchanges_in_graphs_leave_the_bits_of_those_on_the_host),
         cmocka_unit_test(a_peer_that_dies_in_a_round_ends_it),
