@@ -80,7 +80,8 @@ static enum glm_status read_facts(struct glm_cuda *c, struct glm_error *err)
     return check(c, result, "read the facts", NULL, err);
 }
 
-static enum glm_status open_device(struct glm_cuda *c, uint32_t index, struct glm_error *err)
+/* Driver, device and facts, without a context. */
+static enum glm_status find_device(struct glm_cuda *c, uint32_t index, struct glm_error *err)
 {
     uint32_t n = 0;
     int version;
@@ -105,9 +106,15 @@ static enum glm_status open_device(struct glm_cuda *c, uint32_t index, struct gl
                           "or later",
                           index, c->facts.name, c->facts.major, c->facts.minor, MIN_CAPABILITY / 10,
                           MIN_CAPABILITY % 10);
+    return status;
+}
+
+enum glm_status glm_cuda_facts_of(uint32_t index, struct glm_cuda_facts *out, struct glm_error *err)
+{
+    struct glm_cuda c = {0};
+    enum glm_status status = find_device(&c, index, err);
     if (status == GLM_OK)
-        status =
-            check(c, c->driver->context_retain(&c->context, c->device), "open the GPU", NULL, err);
+        *out = c.facts;
     return status;
 }
 
@@ -116,7 +123,10 @@ enum glm_status glm_cuda_open(uint32_t index, struct glm_cuda **out, struct glm_
     struct glm_cuda *c = calloc(1, sizeof *c);
     if (c == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot open 'cuda:%u': out of memory", index);
-    enum glm_status status = open_device(c, index, err);
+    enum glm_status status = find_device(c, index, err);
+    if (status == GLM_OK)
+        status =
+            check(c, c->driver->context_retain(&c->context, c->device), "open the GPU", NULL, err);
     if (status == GLM_OK)
         status = glm_cuda_use(c, err);
     if (status == GLM_OK)

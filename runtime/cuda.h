@@ -2,7 +2,7 @@
 /* One NVIDIA GPU through the CUDA driver, which is opened at run time: memory, kernels, launches,
  * streams, events and captured graphs. Knows neither plans nor rounds.
  *
- * Every call but glm_cuda_count and glm_cuda_open wants the calling thread to have opened the
+ * Every call but glm_cuda_count, _facts_of and _open wants the calling thread to have opened the
  * device or called glm_cuda_use. Any number of threads may use one device; a stream, a graph under
  * capture and an event belong to one thread at a time. Sizes are bytes, addresses the device's.
  * What is made here is freed by its own free call, before glm_cuda_close. Errors: GLM_EKERNEL with
@@ -35,6 +35,11 @@ typedef uint64_t glm_cuda_address;
 /* GPUs that the driver shows. GLM_EKERNEL with the package to install when there is no driver, it
  * is older than CUDA 12.0, or lacks a call. $GLM_CUDA_DRIVER names another library. */
 enum glm_status glm_cuda_count(uint32_t *n, struct glm_error *err);
+
+/* Of the GPU of that index, without opening it: nothing of its memory is taken. Errors: as
+ * glm_cuda_open. */
+enum glm_status glm_cuda_facts_of(uint32_t index, struct glm_cuda_facts *out,
+                                  struct glm_error *err);
 
 /* The GPU of that index, current on this thread. GLM_EKERNEL when there is no such GPU or its
  * compute capability is below 8.9. Close with glm_cuda_close. */

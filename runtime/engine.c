@@ -199,7 +199,7 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
 enum glm_status glm_engine_open(const struct glm_engine_config *config, struct glm_engine **out,
                                 struct glm_error *err)
 {
-    if (!config->is_twin && (config->plan->world > 1) != (config->collective != NULL))
+    if (!config->is_alone && (config->plan->world > 1) != (config->collective != NULL))
         return glm_fail(err, GLM_EINVAL, "cannot open rank %u of %u: %s", config->plan->rank,
                         config->plan->world,
                         config->collective ? "one rank needs no collective"
@@ -474,7 +474,7 @@ enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, u
                                struct glm_round_result *result, struct glm_error *err)
 {
     enum glm_status st = check_alive(e, err);
-    if (st == GLM_OK && e->plan->rank != 0)
+    if (st == GLM_OK && e->plan->rank != 0 && e->collective)
         return glm_fail(err, GLM_EINVAL, "cannot run operations on rank %u: rank 0 sends them",
                         e->plan->rank);
     if (st == GLM_OK && (n_ops == 0 || n_ops > GLM_MAX_OPS))

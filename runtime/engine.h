@@ -61,7 +61,8 @@ struct glm_engine_config {
     uint32_t gpu;          /* its index */
     bool gpu_is_shared;    /* other ranks of the set run on it too */
     struct glm_collective *collective; /* borrowed; NULL when world is 1 */
-    bool is_twin; /* runs no lists: its steps are run one by one (selftest.h); no collective */
+    bool is_alone; /* a rank without its others, for selftest.h: sums and gathers are its own part
+                      alone; no collective */
     uint64_t memory_limit_bytes; /* 0: none declared */
     /* progress of loading: bytes placed of bytes to place */
     void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);

@@ -23,6 +23,19 @@ struct glm_selftest_row {
     char where[192];                 /* the worst of them: kernel, program, layer, argument, row */
 };
 
+/* Lists that make a rank run every program of its plan with random tokens: prompts in slices, then
+ * rounds of several rows a stream, of which some are kept. run: as glm_engine_run. */
+struct glm_selftest_load {
+    uint32_t prompt_rows; /* of the longest of three prompts; the others have a sixth and a 20th */
+    uint32_t n_rounds;
+};
+enum glm_status glm_selftest_run(const struct glm_plan *plan, const struct glm_selftest_load *load,
+                                 enum glm_status (*run)(void *context, const struct glm_op *ops,
+                                                        uint32_t n_ops,
+                                                        struct glm_round_result *result,
+                                                        struct glm_error *err),
+                                 void *context, struct glm_error *err);
+
 struct glm_selftest;
 /* Both engines of the same plan but for the target; borrowed. Errors: GLM_EINVAL when their
  * programs differ, GLM_ENOMEM. */

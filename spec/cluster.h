@@ -119,6 +119,12 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
                                   struct arena *arena, struct diag_list *diags,
                                   struct glm_cluster **out);
 
+/* A device as specs write it, "cpu", "gb10" or "cuda:0" to "cuda:999", and back. false for any
+ * other text. */
+bool glm_device_parse(const char *text, enum glm_device_kind *kind, uint32_t *index);
+enum { GLM_DEVICE_TEXT_BYTES = 16 };
+void glm_node_device_text(const struct glm_node *n, char text[GLM_DEVICE_TEXT_BYTES]);
+
 /* Whether two nodes take from one memory: the same host, and either both in host memory (cpu and
  * gb10) or on the same cuda:N. */
 bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b);

@@ -8,7 +8,7 @@
  * context is released.
  *
  * $FAKE_CUDA holds what tests change: "gpus=2", "version=11080", "capability=80",
- * "fail=cuMemAlloc_v2", which comes last. */
+ * "memory=4096" (MiB), "fail=cuMemAlloc_v2", which comes last. */
 #include "tests/simt/launch.h"
 
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ enum {
 };
 enum { SMS = 16, INTEGRATED = 18, MAJOR = 75, MINOR = 76, BLOCK_SHARED = 97 }; /* of a device */
 enum { STATIC_SHARED = 1, DYNAMIC_SHARED = 8 };                                /* of a function */
-enum { MAX_DEVICES = 8, MEMORY_BYTES = 1 << 30, MAX_SHARED = 101376, ALIGNMENT = 256 };
+enum { MAX_DEVICES = 8, MEMORY_MIB = 1024, MAX_SHARED = 101376, ALIGNMENT = 256 };
 enum { GUARD_BYTES = 256, GUARD = 0x3c };
 enum { WAIT_TURNS = 1000000 }; /* of 50 us and more: about two minutes */
 
@@ -113,6 +113,11 @@ static int fails(const char *call)
 {
     const char *all = getenv("FAKE_CUDA"), *at = all == NULL ? NULL : strstr(all, "fail=");
     return at != NULL && strcmp(at + 5, call) == 0 ? INVALID : OK;
+}
+
+static size_t memory_bytes(void)
+{
+    return (size_t)setting("memory", MEMORY_MIB) << 20;
 }
 
 static int n_devices(void)
@@ -200,7 +205,7 @@ CALL(cuDeviceGetName, char *name, int bytes, int device)
 }
 CALL(cuDeviceTotalMem_v2, size_t *bytes, int device)
 {
-    *bytes = MEMORY_BYTES;
+    *bytes = memory_bytes();
     return known(device);
 }
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
@@ -221,7 +226,7 @@ CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 
 CALL(cuDevicePrimaryCtxRetain, void **context, int device)
 {
-    if (known(device) != OK)
+    if (known(device) != OK || fails("cuDevicePrimaryCtxRetain") != OK)
         return INVALID;
     struct device *d = &devices[device];
     pthread_mutex_lock(&d->lock);
@@ -279,8 +284,8 @@ static int outside_capture(void)
 
 CALL(cuMemGetInfo_v2, size_t *available, size_t *total)
 {
-    *available = MEMORY_BYTES / 2;
-    *total = MEMORY_BYTES;
+    *available = memory_bytes() / 2;
+    *total = memory_bytes();
     return usable();
 }
 /* The device's and what the host shares with it: both have one address on both sides. */
@@ -294,7 +299,7 @@ static int allocate(const char *call, size_t bytes, void **out)
         return result;
     const size_t padded = (bytes + GUARD_BYTES + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     struct block *b =
-        bytes > MEMORY_BYTES / 2 ? NULL : aligned_alloc(ALIGNMENT, sizeof *b + padded);
+        bytes > memory_bytes() / 2 ? NULL : aligned_alloc(ALIGNMENT, sizeof *b + padded);
     if (b == NULL)
         return NO_MEMORY;
     memset(b + 1, 0xff, bytes);

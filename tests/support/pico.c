@@ -264,7 +264,7 @@ static void open_rank(struct rank *r)
                                        .on_gpu = o->gpu,
                                        .gpu = gpu_index() + r->rank % o->gpus,
                                        .gpu_is_shared = o->world > o->gpus,
-                                       .is_twin = o->twin,
+                                       .is_alone = o->twin,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
                                        .collective = r->collective,

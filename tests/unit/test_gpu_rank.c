@@ -38,53 +38,12 @@ static uint32_t few(uint32_t on_a_gpu, uint32_t emulated)
     return test_gpu_chosen() ? on_a_gpu : emulated;
 }
 
-static void random_ids(const struct pico *p, uint32_t seed, int32_t *ids, uint32_t n)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        ids[i] = (int32_t)((seed >> 8) % pico_plan(p, 0)->n_valid_ids);
-    }
-}
-
 /* ---- every step against the host's ---- */
 
-enum { MAX_IDS = 2048, STREAMS = 3, VERIFY = 4 };
-
-/* Prompts in slices, then rounds of several rows a stream of which some are kept. */
-static void run_some_of_everything(struct pico *p)
+static enum glm_status run_list(void *context, const struct glm_op *ops, uint32_t n_ops,
+                                struct glm_round_result *result, struct glm_error *err)
 {
-    static int32_t ids[MAX_IDS];
-    const uint32_t lens[STREAMS] = {few(1300, 70), few(200, 9), few(64, 3)};
-    int32_t tokens[STREAMS][VERIFY];
-    struct glm_draw draws[VERIFY];
-    for (uint32_t s = 0; s < STREAMS; s++) {
-        struct glm_draw draw = {.seed = 7 + s, .top_p = 0.9f, .temperature = s == 0 ? 0 : 1};
-        random_ids(p, s, ids, lens[s]);
-        draw.position = (int32_t)lens[s];
-        pico_admit(p, s, lens[s] + 64);
-        tokens[s][0] = pico_fill(p, s, ids, lens[s], 512, &draw);
-    }
-    for (uint32_t round = 0; round < few(8, 2); round++) {
-        struct glm_op ops[STREAMS];
-        for (uint32_t s = 0; s < STREAMS; s++) {
-            uint32_t n = 1 + (round + s) % VERIFY;
-            for (uint32_t i = 0; i < n; i++) {
-                draws[i] = (struct glm_draw){.seed = s, .top_p = 1, .temperature = s == 1 ? 1 : 0};
-                tokens[s][i] = i == 0 ? tokens[s][0] : (int32_t)(100 * s + round + i);
-            }
-            ops[s] = (struct glm_op){
-                .kind = GLM_OP_DECODE, .stream = s, .n = n, .tokens = tokens[s], .draws = draws};
-        }
-        struct glm_round_result result = pico_run(p, ops, STREAMS);
-        for (uint32_t s = 0, row = 0; s < STREAMS; s++) {
-            uint32_t n = ops[s].n, kept = 1 + round % n;
-            int32_t next = result.tokens[row + kept - 1];
-            row += n;
-            ops[s] = (struct glm_op){.kind = GLM_OP_COMMIT, .stream = s, .n = kept};
-            tokens[s][0] = next;
-        }
-        pico_run(p, ops, STREAMS);
-    }
+    return pico_try(context, ops, n_ops, result, err);
 }
 
 static void check_steps(const struct pico_options *options)
@@ -95,7 +54,7 @@ static void check_steps(const struct pico_options *options)
     enum glm_status status;
     on_host.formats.act = GLM_ACT_BF16;
     on_host.formats.kv = options->formats.kv == GLM_KV_FP32 ? GLM_KV_BF16 : options->formats.kv;
-    on_host.verify_rows = on_gpu.verify_rows = VERIFY;
+    on_host.verify_rows = on_gpu.verify_rows = 4;
     on_host.host = on_gpu.gpu = on_gpu.twin = true;
     struct pico *host = pico_open(&on_host), *gpu = pico_open(&on_gpu);
     uint32_t world = pico_plan(host, 0)->world;
@@ -105,7 +64,9 @@ static void check_steps(const struct pico_options *options)
         if (glm_selftest_weights(tests[r], &err) != GLM_OK)
             fail_msg("%s", err.message);
     }
-    run_some_of_everything(host);
+    struct glm_selftest_load load = {.prompt_rows = few(1300, 70), .n_rounds = few(8, 2)};
+    if (glm_selftest_run(pico_plan(host, 0), &load, run_list, host, &err) != GLM_OK)
+        fail_msg("%s", err.message);
     bool passed = true;
     for (uint32_t r = 0; r < world; r++) {
         uint32_t n;
@@ -170,7 +131,31 @@ static void every_step_is_the_hosts_on_two_and_four_ranks(void **state)
         check_steps(&(struct pico_options){.world = 4});
 }
 
+/* One layer of each kind at its real widths, as one rank and as one of two has them. */
+static void every_step_is_the_hosts_at_the_full_models_widths(void **state)
+{
+    NEED_GPU();
+    if (!test_gpu_chosen()) {
+        print_message("# the emulator is too slow for the full model's widths\n");
+        skip();
+    }
+    check_steps(&(struct pico_options){
+        .checkpoint = "synthetic:glm-5.3-flash:5", .n_threads = 16, .formats = {.kv = GLM_KV_FP8}});
+    check_steps(&(struct pico_options){.checkpoint = "synthetic:glm-5.3-flash:5",
+                                       .world = 2,
+                                       .n_threads = 8,
+                                       .formats = {.dense = GLM_FORM_Q4, .head = GLM_FORM_FP8}});
+}
+
 /* ---- replies and bits ---- */
+
+static void random_ids(const struct pico *p, uint32_t seed, int32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((seed >> 8) % pico_plan(p, 0)->n_valid_ids);
+    }
+}
 
 enum { MAX_REPLY = 256 };
 
@@ -283,7 +268,7 @@ static void a_row_keeps_its_bits_beside_others(void **state)
         }                                           \
     } while (0)
 
-enum { MAX_HASHES = 64 };
+enum { MAX_HASHES = 64, MAX_IDS = 1024, STREAMS = 3, VERIFY = 4 };
 
 /* Graphs launched and nodes in them, of the fake driver; none of a GPU's. */
 static void count_graphs(unsigned long *launches, unsigned long *nodes)
@@ -530,6 +515,7 @@ int main(void)
         cmocka_unit_test(every_step_is_the_hosts_with_quantized_weights),
         cmocka_unit_test(every_step_is_the_hosts_with_bf16_experts),
         cmocka_unit_test(every_step_is_the_hosts_on_two_and_four_ranks),
+        cmocka_unit_test(every_step_is_the_hosts_at_the_full_models_widths),
         cmocka_unit_test(replies_are_the_bf16_hosts),
         cmocka_unit_test(a_row_keeps_its_bits_beside_others),
         cmocka_unit_test(a_stream_meets_the_host_plainly_and_from_a_graph),

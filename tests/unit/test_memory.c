@@ -255,6 +255,13 @@ static void ranks_of_one_host_must_fit_together(void **state)
     assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 2, alone - 1, &err),
                      GLM_ECAPACITY);
     assert_non_null(strstr(err.message, "cannot fit rank 2 of lane 'main' on host 'other'"));
+    alone = glm_plan_total_bytes(plans[3]) + (UINT64_C(64) << 20);
+    err = (struct glm_error){0};
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 3, alone, &err), GLM_OK);
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 3, alone - 1, &err),
+                     GLM_ECAPACITY);
+    assert_non_null(
+        strstr(err.message, "cannot fit rank 3 of lane 'main' on cuda:0 of host 'local'"));
     fixture_free(&f);
 }
 
