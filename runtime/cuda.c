@@ -223,10 +223,11 @@ enum glm_status glm_cuda_fill(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_ad
     return check(c, c->driver->fill(to, byte, bytes, s), "fill memory", NULL, err);
 }
 
-/* The driver documents that operations of a batch run in their order, that a write comes after a
- * fence of the system's scope, and that memory of cuMemHostAlloc has one address on host and GPU
- * (unified addressing). That a capture keeps a batch, with flags that are set back in it because a
- * graph's values are constants, is how NCCL's copy-engine collectives work in graphs. */
+/* The driver documents that operations of a batch are enqueued in their order, that a write comes
+ * after a fence of the system's scope, and that memory of cuMemHostAlloc has one address on host
+ * and GPU (unified addressing). A capture keeps them as a node: NCCL's copy-engine collectives wait
+ * in graphs so, and set their flags back in the same batch because a graph's values are constants.
+ */
 enum glm_status glm_cuda_meet(struct glm_cuda *c, glm_cuda_stream s, void *bell, void *done,
                               struct glm_error *err)
 {

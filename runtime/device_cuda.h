@@ -9,8 +9,8 @@
  *
  * Exchanges go through page-locked memory and the collective's links. Where the rank has its GPU to
  * itself they lie inside the graph, and a proxy runs them while the stream waits. Ranks that share
- * a GPU could wait there for each other's turn on it, so their programs are cut at the exchanges
- * into several graphs, between which the host waits. */
+ * a GPU wait on the host: the driver does not see that their streams wait for each other and may
+ * put one behind the other, so their programs are cut at the exchanges into several graphs. */
 #ifndef GLM_RUNTIME_DEVICE_CUDA_H
 #define GLM_RUNTIME_DEVICE_CUDA_H
 

@@ -61,6 +61,7 @@ struct pico {
     pthread_cond_t changed;
     uint64_t n_done; /* lists that followers have done, all together */
     uint32_t n_open, n_failed;
+    bool killing; /* ranks may fail */
     uint64_t n_lists;
     uint64_t n_allowed; /* lists that followers may wait for: what the test read lies before */
     float *logits;      /* [d_vocab] */
@@ -316,7 +317,7 @@ static void wait_done(struct pico *p)
     pthread_mutex_lock(&p->lock);
     while (p->n_done < want && p->n_failed == 0)
         pthread_cond_wait(&p->changed, &p->lock);
-    uint32_t failed = p->n_failed;
+    bool failed = p->n_failed > 0 && !p->killing;
     pthread_mutex_unlock(&p->lock);
     if (failed)
         check_ranks(p);
@@ -365,10 +366,8 @@ void pico_close(struct pico *p)
     if (!p)
         return;
     struct glm_op stop = {.kind = GLM_OP_STOP};
-    bool follows = p->options.world > 1 && !p->options.twin, whole = true;
-    for (uint32_t i = 0; i < p->options.world; i++)
-        whole = whole && !p->ranks[i].killed;
-    if (follows && whole)
+    bool follows = p->options.world > 1 && !p->options.twin;
+    if (follows && !p->killing)
         pico_run(p, &stop, 1);
     for (uint32_t i = 1; follows && i < p->options.world; i++)
         if (!p->ranks[i].killed)
@@ -387,6 +386,9 @@ void pico_close(struct pico *p)
 void pico_kill(struct pico *p, uint32_t rank)
 {
     struct rank *r = &p->ranks[rank];
+    pthread_mutex_lock(&p->lock);
+    p->killing = true;
+    pthread_mutex_unlock(&p->lock);
     glm_collective_abort(r->collective);
     pthread_join(r->thread, NULL);
     r->killed = true;
