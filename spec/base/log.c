@@ -32,12 +32,12 @@ static size_t add_escaped(char *line, size_t n, size_t size, const char *text)
     for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
         bool control = *c < 0x20 || *c == 0x7f;
         bool pair = *c == 0xc2 && c[1] >= 0x80 && c[1] <= 0x9f;
-        char escaped[12] = {(char)*c, '\0'};
+        char escaped[12] = {(char)*c};
+        size_t len = 1;
         if (pair)
-            snprintf(escaped, sizeof escaped, "\\x%02x\\x%02x", *c, c[1]);
+            len = (size_t)snprintf(escaped, sizeof escaped, "\\x%02x\\x%02x", *c, c[1]);
         else if (control)
-            snprintf(escaped, sizeof escaped, "\\x%02x", *c);
-        size_t len = strlen(escaped);
+            len = (size_t)snprintf(escaped, sizeof escaped, "\\x%02x", *c);
         if (n + len > size)
             break;
         memcpy(line + n, escaped, len);

@@ -15,7 +15,7 @@
 #define GLM_LOOP
 /* One block runs at a time, so that one copy of its shared memory is enough; simt.cc fills the
  * section with NaN before every block. */
-#define GLM_SHARED         static __attribute__((section("simt_shared"), aligned(16)))
+#define GLM_SHARED         static __attribute__((section("simt_shared"), used, aligned(16)))
 #define GLM_KERNEL(launch) extern "C" void glm_kernel(const struct glm_cuda_args &launch)
 
 /* ---- simt.cc ---- */

@@ -106,15 +106,28 @@ static void load_simt(struct test_device_kernel *k, const struct test_object *ob
     memcpy(&k->run, &symbol, sizeof k->run);
 }
 
+#define FLAGS SIMT_FLAGS " -O1 -g -Wall -Wextra -Werror -I. -Ikernels-templates"
+
+/* The emulator, compiled once for all kernels. */
+static const char *emulator(void)
+{
+    static char path[256];
+    char command[512];
+    snprintf(command, sizeof command, "%s " FLAGS " -c -x c++", simt_compiler());
+    const struct test_object object = {
+        "simt", ".cc", command, {"kernels-templates/*.h", "tests/simt/*"}};
+    if (path[0] == '\0')
+        test_object_make(&object, "#include \"tests/simt/simt.cc\"\n", path);
+    return path;
+}
+
 /* The next free kernel made of the text, or the one that was made of it before. Takes the text. */
 static struct test_device_kernel *load(const char *name, struct buf *text)
 {
     struct test_device_kernel *k = &kernels[n_kernels];
-    char command[512];
-    snprintf(command, sizeof command,
-             "%s " SIMT_FLAGS " -O1 -g -shared -Wall -Wextra -Werror -I. -Ikernels-templates "
-             "tests/simt/simt.cc -x c++",
-             simt_compiler());
+    char command[1024];
+    snprintf(command, sizeof command, "%s " FLAGS " -shared %s -x c++", simt_compiler(),
+             test_gpu_chosen() ? "" : emulator());
     const struct test_object object = {
         name, ".cu", command, {"kernels-templates/*.cuh", "kernels-templates/*.h", "tests/simt/*"}};
     k->key = test_gpu_chosen() ? XXH3_64bits(text->data, text->len)
