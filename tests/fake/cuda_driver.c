@@ -783,7 +783,8 @@ CALL(fakeGraphCounts, unsigned long *launches, unsigned long *nodes)
 CALL(cuGraphLaunch, void *graph, void *stream)
 {
     const struct graph *g = graph;
-    const int result = g == NULL ? INVALID : n_captures > 0 ? IN_CAPTURE : ready(stream);
+    int result = g == NULL ? INVALID : n_captures > 0 ? IN_CAPTURE : ready(stream);
+    result = result == OK ? fails("cuGraphLaunch") : result;
     n_launched += result == OK;
     n_nodes += result == OK ? g->n : 0;
     for (size_t i = 0; result == OK && i < g->n && put(stream, &g->nodes[i]) == OK; i++)

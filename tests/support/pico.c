@@ -61,7 +61,7 @@ struct pico {
     pthread_cond_t changed;
     uint64_t n_done; /* lists that followers have done, all together */
     uint32_t n_open, n_failed;
-    bool killing; /* ranks may fail */
+    bool lost; /* ranks may fail */
     uint64_t n_lists;
     uint64_t n_allowed; /* lists that followers may wait for: what the test read lies before */
     float *logits;      /* [d_vocab] */
@@ -317,7 +317,7 @@ static void wait_done(struct pico *p)
     pthread_mutex_lock(&p->lock);
     while (p->n_done < want && p->n_failed == 0)
         pthread_cond_wait(&p->changed, &p->lock);
-    bool failed = p->n_failed > 0 && !p->killing;
+    bool failed = p->n_failed > 0 && !p->lost;
     pthread_mutex_unlock(&p->lock);
     if (failed)
         check_ranks(p);
@@ -367,7 +367,7 @@ void pico_close(struct pico *p)
         return;
     struct glm_op stop = {.kind = GLM_OP_STOP};
     bool follows = p->options.world > 1 && !p->options.twin;
-    if (follows && !p->killing)
+    if (follows && !p->lost)
         pico_run(p, &stop, 1);
     for (uint32_t i = 1; follows && i < p->options.world; i++)
         if (!p->ranks[i].killed)
@@ -387,7 +387,7 @@ void pico_kill(struct pico *p, uint32_t rank)
 {
     struct rank *r = &p->ranks[rank];
     pthread_mutex_lock(&p->lock);
-    p->killing = true;
+    p->lost = true;
     pthread_mutex_unlock(&p->lock);
     glm_collective_abort(r->collective);
     pthread_join(r->thread, NULL);
@@ -438,6 +438,9 @@ enum glm_status pico_try(struct pico *p, const struct glm_op *ops, uint32_t n_op
         p->n_lists++;
         wait_done(p);
     }
+    pthread_mutex_lock(&p->lock);
+    p->lost = p->lost || st == GLM_EPEER || st == GLM_EKERNEL;
+    pthread_mutex_unlock(&p->lock);
     return st;
 }
 

@@ -511,6 +511,24 @@ static void a_peer_that_dies_in_a_round_ends_it(void **state)
     }
 }
 
+static void a_launch_that_fails_leaves_nobody_waiting(void **state)
+{
+    NEED_GPUS(2);
+    if (test_gpu_chosen())
+        skip();
+    struct pico *p = open_two("shm", 2);
+    int32_t token = 5;
+    struct glm_op fill = {
+        .kind = GLM_OP_FILL, .stream = 0, .n = 1, .out_from = 0, .tokens = &token};
+    struct glm_round_result result;
+    struct glm_error err = {0};
+    pico_admit(p, 0, 64);
+    setenv("FAKE_CUDA", "gpus=8 fail=cuGraphLaunch", 1);
+    assert_int_equal(pico_try(p, &fill, 1, &result, &err), GLM_EKERNEL);
+    pico_close(p);
+    setenv("FAKE_CUDA", "gpus=8", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +543,7 @@ int main(void)
         cmocka_unit_test(with_a_gpu_a_rank_a_decode_is_one_graph),
         cmocka_unit_test(exchanges_in_graphs_leave_the_bits_of_those_on_the_host),
         cmocka_unit_test(a_peer_that_dies_in_a_round_ends_it),
+        cmocka_unit_test(a_launch_that_fails_leaves_nobody_waiting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
