@@ -5,6 +5,7 @@
 
 #include "codegen/graph.h"
 #include "codegen/kernels.h"
+#include "codegen/process.h"
 #include "runtime/link.h"
 #include "runtime/cuda.h"
 #include "runtime/threads.h"
@@ -33,7 +34,7 @@
 #endif
 #endif
 
-enum { ARENA_BYTES = 512 << 20, LINK_BYTES = 4 << 20 };
+enum { ARENA_BYTES = 512 << 20 };
 
 struct rank {
     struct pico *set;
@@ -253,8 +254,9 @@ static void open_rank(struct rank *r)
             if (r->links[i])
                 r->links[i]->spin = o->n_threads * o->world <= glm_cores();
         if (r->status == GLM_OK)
-            r->status = glm_collective_new(r->rank, o->world, r->links, LINK_BYTES, 0, NULL, NULL,
-                                           &r->collective, &r->err);
+            r->status = glm_collective_new(r->rank, o->world, r->links,
+                                           (size_t)glm_message_bytes(p->plans[r->rank]), 0, NULL,
+                                           NULL, &r->collective, &r->err);
     }
     if (r->status != GLM_OK)
         return;
@@ -340,8 +342,9 @@ struct pico *pico_open(const struct pico_options *options)
         p->ranks[i].set = p;
         p->ranks[i].rank = i;
         if (world > 1 && !p->options.twin &&
-            glm_link_listen(p->options.transport, "127.0.0.1", i, world, LINK_BYTES, test_secret,
-                            &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
+            glm_link_listen(p->options.transport, "127.0.0.1", i, world,
+                            (size_t)glm_message_bytes(p->plans[i]), test_secret, &p->listeners[i],
+                            &p->addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
     for (uint32_t i = 1; i < world; i++) {

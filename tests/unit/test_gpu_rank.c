@@ -459,9 +459,10 @@ static void with_a_gpu_a_rank_a_decode_is_one_graph(void **state)
         pico_decode(p, &stream, &token, NULL, 1);
         count_graphs(&launches[1], &nodes[1]);
         uint64_t exchanges = pico_exchanges(p, 0) - before;
-        print_message("    %u GPUs: %lu graphs of %lu nodes a rank, %llu exchanges\n", gpus,
-                      (launches[1] - launches[0]) / 2, (nodes[1] - nodes[0]) / 2,
-                      (unsigned long long)exchanges);
+        if (!test_gpu_chosen()) /* the fake one counts */
+            print_message("    %u GPUs: %lu graphs of %lu nodes a rank, %llu exchanges\n", gpus,
+                          (launches[1] - launches[0]) / 2, (nodes[1] - nodes[0]) / 2,
+                          (unsigned long long)exchanges);
         assert_true(exchanges > 0);
         if (!test_gpu_chosen())
             assert_int_equal(launches[1] - launches[0], gpus == 2 ? 2 : 2 * (exchanges + 1));
