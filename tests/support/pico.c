@@ -395,8 +395,10 @@ void pico_kill(struct pico *p, uint32_t rank)
     glm_collective_abort(r->collective);
     pthread_join(r->thread, NULL);
     r->killed = true;
-    glm_engine_free(r->engine);
+    /* Links first: a driver frees page-locked memory when all GPUs of the process rest, and the
+     * other rank's rests when it knows. Ranks of a lane are processes. */
     glm_collective_free(r->collective);
+    glm_engine_free(r->engine);
     r->engine = NULL;
     r->collective = NULL;
 }
