@@ -92,22 +92,28 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBR
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
-# A CUDA driver without a GPU, for what is above the driver.
-$(BUILD)/tests/fake/cuda_driver.so: tests/fake/cuda_driver.c kernels-templates/cuda_abi.h
+# A GPU without a GPU: CUDA's driver, and its compiler, which is one to C++.
+FAKES := $(BUILD)/tests/fake/cuda_driver.so $(BUILD)/tests/fake/nvrtc.so
+$(FAKES): $(BUILD)/tests/fake/%.so: tests/fake/%.c kernels-templates/cuda_abi.h tests/simt/compile.h tests/simt/launch.h
 	@mkdir -p $(@D)
-	$(Q)$(CROSS)$(CC) $(ALL_CFLAGS) $(ALL_LDFLAGS) -fPIC -shared $< -o $@
-$(BUILD)/tests/test_cuda: | $(BUILD)/tests/fake/cuda_driver.so
+	$(Q)$(CROSS)$(CC) $(ALL_CFLAGS) -DFAKE_ROOT='"$(CURDIR)"' $(ALL_LDFLAGS) -fPIC -shared $< -ldl -o $@
+$(TESTS): | $(FAKES)
 
 # A GPU's device tests, and what a machine without our libraries needs for them. The program finds
 # its libraries beside itself, without LD_LIBRARY_PATH, which a compiler that it starts would see.
-GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_device*.c))
+GPU_TESTS := $(patsubst tests/unit/%.c,$(BUILD)/gpu/%,$(wildcard tests/unit/test_device*.c)) \
+    $(addprefix $(BUILD)/gpu/,test_gpu_rank test_exact test_golden)
+GPU_PROGRAMS := $(GPU_TESTS) $(BUILD)/gpu/glmctl $(BUILD)/gpu/glmd
 $(GPU_TESTS): $(BUILD)/gpu/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBRARIES)
+$(BUILD)/gpu/glmctl: $(call objects,cli/main.c) $(LIBRARIES)
+$(BUILD)/gpu/glmd: $(call objects,runtime/main.c) $(LIBRARIES)
+$(GPU_PROGRAMS):
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) -Wl,--as-needed,--disable-new-dtags,-rpath,'$$ORIGIN/lib' $(filter %.o,$^) \
 	    $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
-gpu-check: $(GPU_TESTS) ## run every CUDA kernel body on this machine's GPU (GLM_TEST_GPU=index)
+gpu-check: $(GPU_TESTS) ## run the tests of kernels and ranks on this machine's GPU (GLM_TEST_GPU=index)
 	$(Q)tests/gpu $(BUILD)/gpu
-gpu-pack: $(GPU_TESTS) ## pack those tests into build-gpu/ for a machine without our libraries
+gpu-pack: $(GPU_PROGRAMS) ## pack those tests and the programs into build-gpu/ for a machine without our libraries
 	$(Q)tests/gpu-pack $(BUILD)/gpu build-gpu
 
 # Over an engine that computes nothing. It defines what engine.c does, so no other test may see it.

@@ -6,6 +6,7 @@
 
 #include "cli/capacity.h"
 #include "cli/changes.h"
+#include "cli/gpu.h"
 #include "cli/http_client.h"
 #include "cli/progress.h"
 #include "cli/signals.h"
@@ -60,14 +61,35 @@ static enum glm_status check_can_run(const struct compiled *c, struct glm_error 
     }
     for (uint32_t r = 0; r < lane->n_ranks; r++) {
         const struct glm_node *node = &cluster->nodes[lane->ranks[r]];
-        if (node->device != GLM_DEVICE_CPU || strcmp(node->host, "local") != 0)
-            return glm_fail(
-                err, GLM_EFABRIC,
-                "rank %u is node '%s' on '%s': this version applies cpu nodes of this host only, "
-                "other nodes can be planned",
-                r, node->name, node->host);
+        if (strcmp(node->host, "local") != 0)
+            return glm_fail(err, GLM_EFABRIC,
+                            "rank %u is node '%s' on '%s': this version applies nodes of this host "
+                            "only, others can be planned",
+                            r, node->name, node->host);
+    }
+    if (lane->n_ranks > 1 && cluster->transport != GLM_TRANSPORT_SHM &&
+        cluster->transport != GLM_TRANSPORT_TCP) {
+        enum glm_status status = glm_fail(
+            err, GLM_EFABRIC, "lane '%s' goes over '%s': this version applies shm and tcp only",
+            lane->name, glm_transport_text(cluster->transport));
+        glm_error_hint(err, "fabric: { transport: shm }");
+        return status;
     }
     return GLM_OK;
+}
+
+/* A GPU that is not there, or not what the spec says, was planned for; it cannot be applied. */
+static enum glm_status check_gpus(const struct compiled *c, struct glm_error *err)
+{
+    const struct glm_lane *lane = compiled_lane(c);
+    struct glm_cuda_facts ignored;
+    enum glm_status status = GLM_OK;
+    for (uint32_t r = 0; status == GLM_OK && r < lane->n_ranks; r++) {
+        const struct glm_node *node = &c->cluster->nodes[lane->ranks[r]];
+        if (node->device != GLM_DEVICE_CPU)
+            status = gpu_facts(node, &ignored, err);
+    }
+    return status;
 }
 
 /* The head would say so too, but by then what runs has been stopped. */
@@ -564,6 +586,8 @@ static int steps(struct job *j)
 {
     struct glm_error err = {0};
     enum glm_status status = check_can_run(j->c, &err);
+    if (status == GLM_OK)
+        status = check_gpus(j->c, &err);
     if (status == GLM_OK)
         status = find_replaced(j, &err);
     if (status == GLM_OK)

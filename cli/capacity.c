@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Three questions before anything is stopped or started: does the machine have what the lane's
- * plans need, is enough of it free, and is the port. Lanes of any cluster count; only one of the
- * same cluster can be replaced. */
+/* Three questions before anything is stopped or started: do the machine and its GPUs have what the
+ * lane's plans need, is enough of it free, and is the port. Lanes of any cluster count; only one of
+ * the same cluster can be replaced. */
 #include "cli/capacity.h"
 
+#include "cli/gpu.h"
 #include "cli/host.h"
+#include "codegen/process.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,16 +28,52 @@ static bool goes_away(const struct compiled *c, const struct lane_found *f, cons
     return replace != NULL && same_cluster(c, f) && strcmp(f->lane, replace) == 0;
 }
 
-/* "lane 'tp2' of cluster 'demo' holds 0.21 GiB, …" of those that stay. */
+static bool in_host_memory(const char *device)
+{
+    enum glm_device_kind kind;
+    uint32_t index;
+    struct glm_cuda_facts facts;
+    struct glm_error ignored = {0};
+    if (!glm_device_parse(device, &kind, &index) || kind != GLM_DEVICE_CUDA)
+        return true;
+    return glm_cuda_facts_of(index, &facts, &ignored) == GLM_OK && facts.shares_memory;
+}
+
+/* Bytes that a lane holds of a GPU, or of the host's memory: gpu NULL. */
+static uint64_t held(const struct lane_status *s, const char *gpu)
+{
+    uint64_t bytes = 0;
+    for (uint32_t r = 0; r < s->n_ranks; r++) {
+        const char *device = s->ranks[r].device;
+        if (gpu != NULL ? strcmp(device, gpu) == 0 : in_host_memory(device))
+            bytes += s->ranks[r].memory_bytes;
+    }
+    return bytes;
+}
+
+/* Of all lanes that stay, or of the one that goes away. */
+static uint64_t held_by_others(const struct compiled *c, const struct lanes_found *others,
+                               const char *replace, bool stays, const char *gpu)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < others->n; i++)
+        if (goes_away(c, &others->items[i], replace) != stays)
+            bytes += held(&others->items[i].status, gpu);
+    return bytes;
+}
+
+/* "lane 'tp2' of cluster 'demo' holds 0.21 GiB, …" of those that stay; those that did not answer
+ * are named too. */
 static void list_holders(const struct compiled *c, const struct lanes_found *others,
-                         const char *replace, struct buf *out)
+                         const char *replace, const char *gpu, struct buf *out)
 {
     for (uint32_t i = 0; i < others->n; i++) {
         const struct lane_found *f = &others->items[i];
-        if (goes_away(c, f, replace))
+        const uint64_t bytes = held(&f->status, gpu);
+        if (goes_away(c, f, replace) || (bytes == 0 && f->status.n_ranks > 0))
             continue;
         buf_printf(out, "; lane '%.60s' of cluster '%.60s' holds %.2f GiB", f->lane, f->cluster,
-                   gib(lane_memory_bytes(&f->status)));
+                   gib(bytes));
     }
 }
 
@@ -54,27 +92,78 @@ static void hint_replace(const struct compiled *c, const struct lanes_found *oth
                    others->n > 0 ? "stop another lane, or " : "", lane);
 }
 
+static enum glm_status too_much(const struct compiled *c, uint64_t need, uint64_t room,
+                                const char *gpu, const struct lanes_found *others,
+                                const char *replace, struct glm_error *err)
+{
+    struct buf holders = {0};
+    list_holders(c, others, replace, gpu, &holders);
+    enum glm_status status =
+        glm_fail(err, GLM_ECAPACITY, "lane '%s' needs %.2f GiB on %s, %.2f GiB are free%s",
+                 compiled_lane(c)->name, gib(need), gpu != NULL ? gpu : "this host", gib(room),
+                 buf_text(&holders));
+    hint_replace(c, others, replace, err);
+    buf_release(&holders);
+    return status;
+}
+
+/* A rank's share of the host's memory. That of one on a GPU is not in its plan's figures, which are
+ * the GPU's. */
+static uint64_t host_bytes(const struct compiled *c, uint32_t rank)
+{
+    const struct glm_lane *lane = compiled_lane(c);
+    const struct glm_node *node = &c->cluster->nodes[lane->ranks[rank]];
+    const struct glm_plan *plan = c->plans[rank];
+    char device[GLM_DEVICE_TEXT_BYTES];
+    if (node->device != GLM_DEVICE_CUDA)
+        return glm_plan_total_bytes(plan);
+    glm_node_device_text(node, device);
+    return glm_process_host_bytes(plan, node->device, 1) + glm_exchange_bytes(plan) +
+           (rank == 0 ? glm_request_bytes(lane->max_body_bytes, lane->window_tokens) : 0) +
+           (in_host_memory(device) ? glm_plan_total_bytes(plan) : 0);
+}
+
 static enum glm_status check_machine(const struct compiled *c, const struct host_memory *machine,
                                      const struct lane_status *own,
                                      const struct lanes_found *others, const char *replace,
                                      struct glm_error *err)
 {
-    struct buf holders = {0};
-    uint64_t need = 0, room = machine->available_bytes + lane_memory_bytes(own);
+    uint64_t need = 0;
+    const uint64_t room = machine->available_bytes + held(own, NULL) +
+                          held_by_others(c, others, replace, false, NULL);
     for (uint32_t r = 0; r < compiled_lane(c)->n_ranks; r++)
+        need += host_bytes(c, r);
+    return need <= room ? GLM_OK : too_much(c, need, room, NULL, others, replace, err);
+}
+
+/* The GPU of a rank, for all ranks on it. What other programs hold is found by whoever allocates:
+ * to be asked for it, a GPU must be opened. */
+static enum glm_status check_gpu(const struct compiled *c, uint32_t rank,
+                                 const struct lanes_found *others, const char *replace,
+                                 struct glm_error *err)
+{
+    const struct glm_lane *lane = compiled_lane(c);
+    const struct glm_node *node = &c->cluster->nodes[lane->ranks[rank]];
+    struct glm_cuda_facts facts;
+    char gpu[GLM_DEVICE_TEXT_BYTES];
+    uint64_t need = 0;
+    enum glm_status status = gpu_facts(node, &facts, err);
+    if (status == GLM_OK)
+        status = glm_plan_check_host(c->cluster, lane, c->plans, lane->ranks[rank],
+                                     facts.memory_bytes, err);
+    if (status != GLM_OK)
+        return status;
+    glm_node_device_text(node, gpu);
+    uint64_t taken = held_by_others(c, others, replace, true, gpu);
+    for (uint32_t r = 0; r < lane->n_ranks; r++) {
+        const struct glm_node *other = &c->cluster->nodes[lane->ranks[r]];
+        if (!glm_node_shares_memory(node, other))
+            continue;
         need += glm_plan_total_bytes(c->plans[r]);
-    for (uint32_t i = 0; i < others->n; i++)
-        if (goes_away(c, &others->items[i], replace))
-            room += lane_memory_bytes(&others->items[i].status);
-    if (need <= room)
-        return GLM_OK;
-    list_holders(c, others, replace, &holders);
-    enum glm_status status =
-        glm_fail(err, GLM_ECAPACITY, "lane '%s' needs %.2f GiB on this host, %.2f GiB are free%s",
-                 compiled_lane(c)->name, gib(need), gib(room), buf_text(&holders));
-    hint_replace(c, others, replace, err);
-    buf_release(&holders);
-    return status;
+        taken += other->reserve_bytes;
+    }
+    const uint64_t room = facts.memory_bytes > taken ? facts.memory_bytes - taken : 0;
+    return need <= room ? GLM_OK : too_much(c, need, room, gpu, others, replace, err);
 }
 
 /* Bytes that a running lane of this cluster holds on the node: its launch document says where its
@@ -183,9 +272,13 @@ enum glm_status capacity_check(const struct compiled *c, const char *own, const 
     (void)lane_status_read(own, &mine, &ignored);
     lanes_find(own, &others);
     enum glm_status status = GLM_OK;
-    for (uint32_t r = 0; status == GLM_OK && r < compiled_lane(c)->n_ranks; r++)
-        status = glm_plan_check_host(c->cluster, compiled_lane(c), c->plans,
-                                     compiled_lane(c)->ranks[r], machine.total_bytes, err);
+    for (uint32_t r = 0; status == GLM_OK && r < compiled_lane(c)->n_ranks; r++) {
+        const uint32_t node = compiled_lane(c)->ranks[r];
+        status = c->cluster->nodes[node].device == GLM_DEVICE_CUDA
+                     ? check_gpu(c, r, &others, replace, err)
+                     : glm_plan_check_host(c->cluster, compiled_lane(c), c->plans, node,
+                                           machine.total_bytes, err);
+    }
     if (status == GLM_OK)
         status = check_port(c, &mine, &others, replace, err);
     for (uint32_t r = 0; status == GLM_OK && r < compiled_lane(c)->n_ranks; r++)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a lane fits beside what runs: memory of the machine and of each node, and its port. */
+/* Whether a lane fits beside what runs: memory of the machine, of its GPUs and of each node, and
+ * its port. */
 #ifndef GLM_CLI_CAPACITY_H
 #define GLM_CLI_CAPACITY_H
 

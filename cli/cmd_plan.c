@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* glmctl plan: the dry run. Compiles a lane and prints what apply would launch and change; --out
- * saves it. Nothing is asked of anybody unless --refresh says so. */
+ * saves it. Nobody is asked but this machine's driver, unless --refresh says so. */
 #include "cli/changes.h"
 
 #include <string.h>
@@ -89,7 +89,8 @@ const struct command command_plan = {
     .description =
         "Compiles a lane of a cluster file and prints ranks, links, bytes per rank against "
         "memory,\n"
-        "pool tokens, kernels, predicted speed, and what differs from what runs. Works offline.",
+        "pool tokens, kernels, predicted speed, and what differs from what runs. Works offline;\n"
+        "GPUs of this machine are asked what to compile for.",
     .examples = "glmctl plan clusters/demo/demo.yaml\n"
                 "glmctl plan clusters/tp4-ring.yaml -o json\n"
                 "glmctl plan cluster.yaml --lane tp2 --out tp2.plan",

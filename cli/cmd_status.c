@@ -32,13 +32,14 @@ static void next_command(const struct target *t, const struct lane_status *s, st
 static void print_ranks(const struct lane_status *s, struct buf *out)
 {
     if (s->n_ranks > 0)
-        buf_printf(out, "  %-5s %-8s %-10s %12s %9s  %s\n", "rank", "pid", "state", "memory MiB",
-                   "restarts", "last error");
+        buf_printf(out, "  %-5s %-8s %-10s %-8s %12s %9s  %s\n", "rank", "pid", "state", "device",
+                   "memory MiB", "restarts", "last error");
     for (uint32_t i = 0; i < s->n_ranks; i++) {
         const struct lane_rank *r = &s->ranks[i];
         const size_t at = out->len;
-        buf_printf(out, "  %-5u %-8lld %-10s %12.1f %9u  %s", r->rank, (long long)r->pid, r->state,
-                   (double)r->memory_bytes / (1 << 20), r->restarts, r->last_error);
+        buf_printf(out, "  %-5u %-8lld %-10s %-8s %12.1f %9u  %s", r->rank, (long long)r->pid,
+                   r->state, r->device, (double)r->memory_bytes / (1 << 20), r->restarts,
+                   r->last_error);
         while (out->len > at && out->data[out->len - 1] == ' ')
             out->data[--out->len] = '\0';
         buf_char(out, '\n');
@@ -98,6 +99,7 @@ static void print_json(const struct target *t, const struct lane_status *s, stru
         buf_printf(out, "%s{\"rank\": %u, \"pid\": %lld", i > 0 ? ", " : "", r->rank,
                    (long long)r->pid);
         json_member(out, ", ", "state", r->state);
+        json_member(out, ", ", "device", r->device);
         buf_printf(out,
                    ", \"done_bytes\": %llu, \"total_bytes\": %llu, \"memory_bytes\": %llu, "
                    "\"round\": %llu, \"restarts\": %u",

@@ -3,9 +3,9 @@
  * saved plan stale. Nothing here looks at what runs. */
 #include "cli/compile.h"
 
+#include "cli/gpu.h"
 #include "cli/launch.h"
 #include "spec/base/digest.h"
-#include "codegen/kernels.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -47,11 +47,11 @@ static int resolve(const struct common_options *o, const char *file, const char 
 static int build_plans(const struct common_options *o, struct compiled *c)
 {
     struct glm_error err = {0};
-    const struct glm_node *node = &c->cluster->nodes[compiled_lane(c)->ranks[0]];
-    c->target = node->device == GLM_DEVICE_CPU ? glm_host_target() : "sm_121a";
     const size_t n_errors = c->diags.n_errors;
-    enum glm_status status =
-        glm_plan_build(c->cluster, c->lane_i, c->target, &c->arena, &c->diags, &c->plans, &err);
+    enum glm_status status = gpu_find_target(c);
+    if (status == GLM_OK)
+        status =
+            glm_plan_build(c->cluster, c->lane_i, c->target, &c->arena, &c->diags, &c->plans, &err);
     if (status != GLM_OK && c->diags.n_errors > n_errors)
         return print_diags(o, &c->diags, true);
     if (!wants_json(o))

@@ -92,6 +92,7 @@ static void read_ranks(const cJSON *json, struct lane_status *out)
         r->round = (uint64_t)number(item, "round");
         r->restarts = (uint32_t)number(item, "restarts");
         copy_string(item, "state", r->state, sizeof r->state);
+        copy_string(item, "device", r->device, sizeof r->device);
         copy_string(item, "last_error", r->last_error, sizeof r->last_error);
     }
 }
@@ -165,14 +166,6 @@ void lane_status_guess(const char *folder, struct lane_status *out)
 bool lane_is_live(const struct lane_status *s)
 {
     return s->running && strcmp(s->state, "live") == 0;
-}
-
-uint64_t lane_memory_bytes(const struct lane_status *s)
-{
-    uint64_t bytes = 0;
-    for (uint32_t r = 0; r < s->n_ranks; r++)
-        bytes += s->ranks[r].memory_bytes;
-    return bytes;
 }
 
 /* ---- lock and end ---- */

@@ -21,7 +21,7 @@ enum glm_status lane_launch_read(const char *folder, struct arena *arena,
 struct lane_rank {
     uint32_t rank;
     int64_t pid;
-    char state[32];
+    char state[32], device[16]; /* device: "cpu", "cuda:0" */
     uint64_t done_bytes, total_bytes, memory_bytes, round;
     uint32_t restarts;
     char last_error[512];
@@ -47,7 +47,6 @@ enum glm_status lane_status_read(const char *folder, struct lane_status *out,
 /* What the state folder alone says: running, state, error, url, set_digest and pid. */
 void lane_status_guess(const char *folder, struct lane_status *out);
 bool lane_is_live(const struct lane_status *s);
-uint64_t lane_memory_bytes(const struct lane_status *s);
 
 /* Keeps every other apply, restart and stop of the lane out until *fd is closed. GLM_EBUSY names
  * the process that holds it; GLM_EIO a folder that cannot be written. */

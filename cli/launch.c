@@ -64,6 +64,18 @@ uint32_t launch_default_threads(uint32_t n_ranks)
     return threads < 1 ? 1 : threads;
 }
 
+/* More than these do not load faster: the disk is the limit. */
+enum { MAX_LOAD_THREADS = 16 };
+
+static uint32_t threads_of(const struct glm_cluster *c, const struct glm_lane *lane,
+                           const struct glm_node *node)
+{
+    const uint32_t n = launch_default_threads(ranks_on_host(c, lane, node->host));
+    if (node->threads > 0)
+        return node->threads;
+    return node->device != GLM_DEVICE_CPU && n > MAX_LOAD_THREADS ? MAX_LOAD_THREADS : n;
+}
+
 static enum glm_status launch_rank(struct compiled *c, uint32_t rank, struct glm_launch_rank *out,
                                    struct glm_error *err)
 {
@@ -74,10 +86,11 @@ static enum glm_status launch_rank(struct compiled *c, uint32_t rank, struct glm
         .node = node->name,
         .host = node->host,
         .control = node->control,
+        .device = node->device == GLM_DEVICE_CPU
+                      ? "cpu"
+                      : arena_printf(&c->arena, "cuda:%u", node->device_index),
         .plan_file = arena_printf(&c->arena, "rank%u.plan.json", rank),
-        .threads = node->threads > 0
-                       ? node->threads
-                       : launch_default_threads(ranks_on_host(c->cluster, lane, node->host)),
+        .threads = threads_of(c->cluster, lane, node),
         .memory_bytes = node->memory_bytes,
         .reserve_bytes = node->reserve_bytes,
     };
@@ -178,6 +191,7 @@ static void compare_rank(struct comparison *c, uint32_t rank, const struct glm_l
     const char *node = arena_printf(c->arena, "node of rank %u", rank);
     const char *host = arena_printf(c->arena, "host of rank %u", rank);
     const char *control = arena_printf(c->arena, "control address of rank %u", rank);
+    const char *device = arena_printf(c->arena, "device of rank %u", rank);
     const char *threads = arena_printf(c->arena, "threads of rank %u", rank);
     const char *memory = arena_printf(c->arena, "memory of rank %u", rank);
     const char *reserve = arena_printf(c->arena, "reserve of rank %u", rank);
@@ -185,6 +199,7 @@ static void compare_rank(struct comparison *c, uint32_t rank, const struct glm_l
     text_differs(c, node, old->node, new->node, true);
     text_differs(c, host, old->host, new->host, true);
     text_differs(c, control, old->control, new->control, true);
+    text_differs(c, device, old->device, new->device, true);
     number_differs(c, memory, old->memory_bytes, new->memory_bytes, true);
     number_differs(c, reserve, old->reserve_bytes, new->reserve_bytes, true);
     number_differs(c, threads, old->threads, new->threads, false);

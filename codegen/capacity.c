@@ -200,7 +200,7 @@ enum glm_status glm_plan_check_host(const struct glm_cluster *c, const struct gl
                                     struct glm_plan *const *plans, uint32_t node,
                                     uint64_t has_bytes, struct glm_error *err)
 {
-    char ranks[64] = "", declared[64] = "";
+    char ranks[64] = "", declared[64] = "", gpu[GLM_DEVICE_TEXT_BYTES + 4] = "";
     uint64_t need = 0, reserve = 0, said = glm_cluster_host_bytes(c, lane, node);
     for (uint32_t i = 0; i < lane->n_ranks; i++) {
         const struct glm_node *other = &c->nodes[lane->ranks[i]];
@@ -216,10 +216,12 @@ enum glm_status glm_plan_check_host(const struct glm_cluster *c, const struct gl
         return GLM_OK;
     if (said > 0)
         snprintf(declared, sizeof declared, " (their nodes declare %.2f)", gib(said));
+    if (c->nodes[node].device == GLM_DEVICE_CUDA)
+        snprintf(gpu, sizeof gpu, "cuda:%u of ", c->nodes[node].device_index);
     glm_fail(err, GLM_ECAPACITY,
-             "cannot fit rank%s %s of lane '%s' on host '%s': together they need %.2f GiB and "
+             "cannot fit rank%s %s of lane '%s' on %shost '%s': together they need %.2f GiB and "
              "reserve %.2f%s, it has %.2f GiB",
-             strchr(ranks, ',') ? "s" : "", ranks, lane->name, c->nodes[node].host, gib(need),
+             strchr(ranks, ',') ? "s" : "", ranks, lane->name, gpu, c->nodes[node].host, gib(need),
              gib(reserve), declared, gib(has_bytes));
     glm_error_hint(err, FIT_HINT);
     return GLM_ECAPACITY;

@@ -37,8 +37,8 @@ enum glm_status glm_plan_build(const struct glm_cluster *c, uint32_t lane_i, con
 /* Whether all ranks of the lane that take from one memory fit in it together; each rank alone was
  * held against its own node when the plans were built. node: index of a node in that memory (the
  * one of any rank; glm_node_shares_memory). has_bytes: all that the machine, or the cuda:N, has.
- * Errors: GLM_ECAPACITY naming ranks and host, what they need and reserve, what they declare, and
- * what there is. */
+ * Errors: GLM_ECAPACITY naming ranks, GPU and host, what they need and reserve, what they declare,
+ * and what there is. */
 enum glm_status glm_plan_check_host(const struct glm_cluster *c, const struct glm_lane *lane,
                                     struct glm_plan *const *plans, uint32_t node,
                                     uint64_t has_bytes, struct glm_error *err);

@@ -30,6 +30,7 @@ static void add_rank(struct buf *b, const struct glm_launch_rank *k, const char 
     add_text(b, "", "node", k->node);
     add_text(b, ", ", "host", k->host);
     add_text(b, ", ", "control", k->control);
+    add_text(b, ", ", "device", k->device);
     add_text(b, ", ", "plan_file", k->plan_file);
     add_text(b, ", ", "plan_digest", k->plan_digest);
     buf_printf(b,
@@ -89,6 +90,12 @@ enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *ou
     return GLM_OK;
 }
 
+bool glm_launch_gpu(const struct glm_launch_rank *rank, uint32_t *gpu)
+{
+    enum glm_device_kind kind;
+    return glm_device_parse(rank->device, &kind, gpu) && kind == GLM_DEVICE_CUDA;
+}
+
 static void read_kernels(struct json_reader *r, const cJSON *object, struct glm_launch_rank *k)
 {
     static const char *const keys[] = {"path", "digest", NULL};
@@ -116,22 +123,33 @@ static bool plain_file(const char *name)
     return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL && strlen(name) < 256;
 }
 
+/* A gb10 is a spec's word for the GPU 0 of a machine; here stands what is opened. */
+static bool known_device(const char *text)
+{
+    enum glm_device_kind kind;
+    uint32_t index;
+    return glm_device_parse(text, &kind, &index) && kind != GLM_DEVICE_GB10;
+}
+
 static void read_rank(struct json_reader *r, const cJSON *item, struct glm_launch_rank *k)
 {
-    static const char *const keys[] = {"node",        "host",    "control",      "plan_file",
-                                       "plan_digest", "threads", "memory_bytes", "reserve_bytes",
-                                       "kernels",     NULL};
+    static const char *const keys[] = {"node",          "host",        "control", "device",
+                                       "plan_file",     "plan_digest", "threads", "memory_bytes",
+                                       "reserve_bytes", "kernels",     NULL};
     if (!json_object(r, item, keys))
         return;
     k->node = json_text(r, item, "node");
     k->host = json_text(r, item, "host");
     k->control = json_text(r, item, "control");
+    k->device = json_text(r, item, "device");
     k->plan_file = json_text(r, item, "plan_file");
     json_digest(r, item, "plan_digest", false, k->plan_digest);
     k->threads = (uint32_t)json_u64(r, item, "threads", 0, 4096);
     k->memory_bytes = json_u64(r, item, "memory_bytes", 0, UINT64_C(1) << 53);
     k->reserve_bytes = json_u64(r, item, "reserve_bytes", 0, UINT64_C(1) << 53);
     read_kernels(r, item, k);
+    if (json_ok(r) && !known_device(k->device))
+        json_fail(r, "has the device '%.64s', allowed: cpu, cuda:N", k->device);
     if (json_ok(r) && !plain_file(k->plan_file))
         json_fail(r, "has the plan file '%.64s', not a plain file name", k->plan_file);
 }

@@ -11,11 +11,12 @@
 struct glm_launch_rank {
     const char *node, *host,
         *control;          /* control: address the rank's control socket is reached at */
+    const char *device;    /* what glmd opens: "cpu", "cuda:0" */
     const char *plan_file; /* beside launch.json */
     char plan_digest[65];
-    uint32_t threads;
+    uint32_t threads; /* that compute; on a GPU they convert weights while loading */
     uint64_t memory_bytes, reserve_bytes;
-    const char **kernel_paths; /* kernel.so of each plan kernel, in plan order */
+    const char **kernel_paths; /* the object of each plan kernel, in plan order */
     const char **kernel_digests;
     uint32_t n_kernels;
 };
@@ -50,6 +51,9 @@ enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *ou
                                  struct glm_error *err);
 enum glm_status glm_launch_read(const char *json, size_t len, struct arena *arena,
                                 struct glm_launch_file **out, struct glm_error *err);
+
+/* Whether the rank is on a GPU, and its index. */
+bool glm_launch_gpu(const struct glm_launch_rank *rank, uint32_t *gpu);
 
 /* A saved plan: {"format_version", "digest", "launch": {...}, "plans": [...]}. Reading checks the
  * digests of the whole, the set, the ranks and the spec's text: a changed file is GLM_EPLAN, saying

@@ -20,7 +20,8 @@ enum { MANIFEST_MAX_BYTES = 256 * 1024, MANIFEST_MAX_PARAMS = 48, MAX_SPILL_BYTE
 /* What every GPU from compute capability 8.9 takes (CUDA C programming guide, compute
  * capabilities). */
 enum { WARP = 32, MAX_BLOCK = 1024, MAX_MIN_BLOCKS = 32, MAX_SHARED_BYTES = 101376 };
-enum { MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535, MAX_TICKETS = 1 << 20 };
+enum { MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535, MAX_TICKETS = 1 << 20, MAX_ROWS = 1 << 20 };
+enum { MAX_ROUNDINGS = 16 };
 #define MAX_SCRATCH_BYTES 1099511627776.0 /* 2^40 */
 
 static const char *const dtypes[] = {"act", "f32", "bf16", "i32", "form", "state", "any", NULL};
@@ -285,7 +286,7 @@ static void parse_grid(struct json_reader *r, const cJSON *tree, struct glm_mani
 static void parse_launch(struct json_reader *r, const cJSON *tree, struct glm_manifest *m)
 {
     static const char *const keys[] = {"block",   "grid",    "min_blocks", "shared",
-                                       "scratch", "tickets", NULL};
+                                       "scratch", "tickets", "rows",       NULL};
     const cJSON *item = json_get(r, tree, "launch", false);
     if (item == NULL)
         return;
@@ -298,6 +299,7 @@ static void parse_launch(struct json_reader *r, const cJSON *tree, struct glm_ma
         l->shared = json_text_or(r, item, "shared", "0");
         l->scratch = json_text_or(r, item, "scratch", "0");
         l->tickets = json_text_or(r, item, "tickets", "0");
+        l->rows = json_text_or(r, item, "rows", "0");
     }
     json_leave(r, mark);
     m->launch = l;
@@ -306,16 +308,22 @@ static void parse_launch(struct json_reader *r, const cJSON *tree, struct glm_ma
 /* Every expression must parse and every name in it resolve before a plan relies on it. */
 static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 {
-    static const struct glm_manifest_launch none = {"0", {"0", "0", "0"}, "0", "0", "0", 0};
+    static const struct glm_manifest_launch none = {"0", {"0", "0", "0"}, "0", "0", "0", "0", 0};
     const struct glm_manifest_launch *l = m->launch == NULL ? &none : m->launch;
     const struct {
         const char *key, *text;
-    } rows[] = {{"scratch", m->scratch},       {"read", m->read},
-                {"write", m->write},           {"ops", m->ops},
-                {"launch.block", l->block},    {"launch.grid", l->grid[0]},
-                {"launch.grid", l->grid[1]},   {"launch.grid", l->grid[2]},
-                {"launch.shared", l->shared},  {"launch.scratch", l->scratch},
-                {"launch.tickets", l->tickets}};
+    } rows[] = {{"scratch", m->scratch},
+                {"read", m->read},
+                {"write", m->write},
+                {"ops", m->ops},
+                {"launch.block", l->block},
+                {"launch.grid", l->grid[0]},
+                {"launch.grid", l->grid[1]},
+                {"launch.grid", l->grid[2]},
+                {"launch.shared", l->shared},
+                {"launch.scratch", l->scratch},
+                {"launch.tickets", l->tickets},
+                {"launch.rows", l->rows}};
     const struct glm_cost_context ones = {1, 1, 1, 1, 1, 1, 1};
     struct glm_plan_param *params = JSON_ALLOC(r, m->n_params, struct glm_plan_param);
     for (uint32_t i = 0; json_ok(r) && i < m->n_params; i++)
@@ -331,9 +339,10 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 static void parse_tree(struct json_reader *r, const char *name, const cJSON *tree,
                        struct glm_manifest *m)
 {
-    static const char *const keys[] = {
-        "name", "help",      "args",   "params",    "scratch",           "read",   "write",
-        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", "launch", NULL};
+    static const char *const keys[] = {"name",      "help",      "args",      "params",
+                                       "scratch",   "read",      "write",     "ops",
+                                       "reduction", "oracle",    "tolerance", "spill_limit_bytes",
+                                       "launch",    "roundings", NULL};
     if (!json_object(r, tree, keys))
         return;
     m->name = json_text(r, tree, "name");
@@ -347,6 +356,9 @@ static void parse_tree(struct json_reader *r, const char *name, const cJSON *tre
     m->reduction = json_text(r, tree, "reduction");
     m->oracle = json_text(r, tree, "oracle");
     m->tolerance = json_double(r, tree, "tolerance", 0, 1);
+    m->roundings = cJSON_HasObjectItem(tree, "roundings")
+                       ? (uint32_t)json_u64(r, tree, "roundings", 1, MAX_ROUNDINGS)
+                       : 1;
     m->spill_limit_bytes = (uint32_t)json_u64(r, tree, "spill_limit_bytes", 0, MAX_SPILL_BYTES);
     parse_launch(r, tree, m);
     if (json_ok(r) && !lower_name(m->name))
@@ -477,23 +489,27 @@ enum glm_status glm_manifest_check(const struct glm_manifest *m, const struct gl
     return GLM_OK;
 }
 
-/* One expression of a launch as a whole number in [low, high]. `fixed`: it must not depend on the
- * bucket, which two different buckets show. */
+/* Two contexts, in which an expression must have one value. */
+struct launch_context {
+    const struct glm_cost_context *at, *other; /* NULL: any value */
+    const char *differs;
+};
+
+/* One expression of a launch as a whole number in [low, high]. */
 static enum glm_status launch_number(const struct glm_manifest *m, const struct glm_plan_kernel *k,
                                      const char *key, const char *text,
-                                     const struct glm_cost_context *bucket, bool fixed, double low,
-                                     double high, double *out, struct glm_error *err)
+                                     const struct launch_context *context, double low, double high,
+                                     double *out, struct glm_error *err)
 {
-    const struct glm_cost_context other = {3, 5, 7, 11, 13, 17, 2};
     double again;
-    enum glm_status status = glm_expression_eval(text, k->params, k->n_params, bucket, out, err);
-    if (status == GLM_OK && fixed) {
-        status = glm_expression_eval(text, k->params, k->n_params, &other, &again, err);
+    enum glm_status status =
+        glm_expression_eval(text, k->params, k->n_params, context->at, out, err);
+    if (status == GLM_OK && context->other != NULL) {
+        status = glm_expression_eval(text, k->params, k->n_params, context->other, &again, err);
         if (status == GLM_OK && again != *out)
             return glm_fail(err, GLM_EPLAN,
-                            "cannot launch kernel '%s': '%s' of manifest '%s' depends on the rows "
-                            "of a round: %s",
-                            k->name, key, m->name, text);
+                            "cannot launch kernel '%s': '%s' of manifest '%s' depends on %s: %s",
+                            k->name, key, m->name, context->differs, text);
     }
     if (status == GLM_OK && (*out < low || *out > high || *out != floor(*out)))
         return glm_fail(err, GLM_EPLAN,
@@ -507,32 +523,41 @@ enum glm_status glm_manifest_shape(const struct glm_manifest *m, const struct gl
                                    const struct glm_cost_context *bucket,
                                    struct glm_launch_shape *out, struct glm_error *err)
 {
+    static const struct glm_cost_context unlike = {3, 5, 7, 11, 13, 17, 2};
     const struct glm_manifest_launch *l = m->launch;
     if (l == NULL)
         return glm_fail(err, GLM_EPLAN, "cannot launch kernel '%s': manifest '%s' has no 'launch'",
                         k->name, m->name);
+    struct glm_cost_context part = *bucket, outs = *bucket;
+    const struct launch_context fixed = {bucket, &unlike, "the rows of a round"};
+    struct launch_context sized = {&part, NULL, "the wanted rows, which 'rows' does not divide"};
+    double most;
+    enum glm_status status = launch_number(m, k, "rows", l->rows, &fixed, 0, MAX_ROWS, &most, err);
+    if (status == GLM_OK && most > 0) {
+        part.R = outs.R = fmin(part.R, most);
+        outs.O += 1;
+        sized.other = &outs;
+    }
     const struct {
         const char *key, *text;
-        bool fixed;
+        const struct launch_context *context;
         double low, high;
     } rows[] = {
-        {"block", l->block, true, WARP, MAX_BLOCK},
-        {"grid[0]", l->grid[0], false, 1, MAX_GRID_X},
-        {"grid[1]", l->grid[1], false, 1, MAX_GRID_YZ},
-        {"grid[2]", l->grid[2], false, 1, MAX_GRID_YZ},
-        {"shared", l->shared, true, 0, MAX_SHARED_BYTES},
-        {"tickets", l->tickets, false, 0, MAX_TICKETS},
-        {"scratch", l->scratch, false, 0, MAX_SCRATCH_BYTES},
+        {"block", l->block, &fixed, WARP, MAX_BLOCK},
+        {"grid[0]", l->grid[0], &sized, 1, MAX_GRID_X},
+        {"grid[1]", l->grid[1], &sized, 1, MAX_GRID_YZ},
+        {"grid[2]", l->grid[2], &sized, 1, MAX_GRID_YZ},
+        {"shared", l->shared, &fixed, 0, MAX_SHARED_BYTES},
+        {"tickets", l->tickets, &sized, 0, MAX_TICKETS},
+        {"scratch", l->scratch, &sized, 0, MAX_SCRATCH_BYTES},
     };
     enum { N_ROWS = sizeof rows / sizeof rows[0] };
     double v[N_ROWS] = {0};
-    for (size_t i = 0; i < N_ROWS; i++) {
-        enum glm_status status =
-            launch_number(m, k, rows[i].key, rows[i].text, bucket, rows[i].fixed, rows[i].low,
-                          rows[i].high, &v[i], err);
-        if (status != GLM_OK)
-            return status;
-    }
+    for (size_t i = 0; i < N_ROWS && status == GLM_OK; i++)
+        status = launch_number(m, k, rows[i].key, rows[i].text, rows[i].context, rows[i].low,
+                               rows[i].high, &v[i], err);
+    if (status != GLM_OK)
+        return status;
     if (fmod(v[0], WARP) != 0)
         return glm_fail(err, GLM_EPLAN,
                         "cannot launch kernel '%s': 'block' of manifest '%s' is %g, which is no "
@@ -545,6 +570,8 @@ enum glm_status glm_manifest_shape(const struct glm_manifest *m, const struct gl
         .shared_bytes = (uint32_t)v[4],
         .n_tickets = (uint32_t)v[5],
         .scratch_bytes = (uint64_t)v[6],
+        .rows = (uint32_t)most,
+        .n_launches = most > 0 ? (uint32_t)fmax(1, ceil(bucket->R / most)) : 1,
     };
     return GLM_OK;
 }

@@ -35,14 +35,17 @@ struct glm_manifest_param {
     const char *help;
 };
 
-/* How the CUDA body is launched. Expressions: block, shared and tickets over the parameters alone,
- * grid and scratch also over the maxima of the bucket (R, O, S), never over live counts. */
+/* How the CUDA body is launched. Expressions: block, shared and rows over the parameters alone,
+ * grid, scratch and tickets also over the maxima of the bucket (R, O, S, the longest context),
+ * never over live counts. Where rows is given, a bucket takes several launches, and grid, scratch
+ * and tickets are those of one: R is its rows, and they must not name O. */
 struct glm_manifest_launch {
     const char *block;   /* threads of a block */
     const char *grid[3]; /* blocks in x, y, z */
     const char *shared;  /* dynamic shared bytes */
     const char *scratch; /* bytes, in place of the host body's */
     const char *tickets; /* counters that a launch finds zero and leaves zero */
+    const char *rows;    /* the most that one launch takes; 0: all */
     uint32_t min_blocks; /* of a multiprocessor: bounds the registers */
 };
 
@@ -58,6 +61,8 @@ struct glm_manifest {
     const char *reduction;          /* the fixed order of its sums, in words */
     const char *oracle;
     double tolerance;
+    uint32_t roundings; /* to an activation, one after another, on the way to an output: a sum in
+                           another order may turn each by a unit in the last place */
     uint32_t spill_limit_bytes;
     const struct glm_manifest_launch *launch; /* NULL: there is no CUDA body */
 };
@@ -83,7 +88,7 @@ const char *glm_template_source(const char *file, size_t *len);
 struct glm_cost_context {
     double R; /* rows of the round */
     double O; /* wanted logits rows */
-    double C; /* context tokens of a row, mean */
+    double C; /* context tokens of a row: the mean; of a bucket the most */
     double S; /* streams of the round */
     double T; /* threads of the rank */
     double U; /* distinct experts that the rows touch */
@@ -98,9 +103,12 @@ enum glm_status glm_expression_eval(const char *expression, const struct glm_pla
                                     uint32_t n_params, const struct glm_cost_context *context,
                                     double *out, struct glm_error *err);
 
-/* A launch in numbers. */
+/* A kernel's launches over a bucket in numbers: n_launches that are alike, one after the other with
+ * the same scratch and tickets; first_row of the i-th is i * rows. */
 struct glm_launch_shape {
     uint32_t block, grid[3], min_blocks, shared_bytes, n_tickets;
+    uint32_t rows; /* that a launch takes at most; 0: all, in one launch */
+    uint32_t n_launches;
     uint64_t scratch_bytes;
 };
 /* At the maxima of a bucket. Errors: GLM_EPLAN naming kernel, manifest and key: a block that is no

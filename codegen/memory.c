@@ -3,6 +3,8 @@
  * and whether it fits is capacity.c's, where things lie is the runtime's. */
 #include "codegen/memory.h"
 
+#include "codegen/compiler.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -58,7 +60,8 @@ struct walk {
     const struct glm_manifest *manifests; /* NULL: buffers alone */
     uint32_t n_manifests, n_threads;
     bool *sized; /* [n_kernels] in this arena */
-    uint64_t scratch;
+    bool cuda;
+    uint64_t scratch, tickets; /* bytes; of CUDA launches alone tickets */
     struct glm_error *err;
 };
 
@@ -78,6 +81,36 @@ static void use(struct walk *w, const char *value, uint32_t layer)
         if (strcmp(w->plan->buffers[i].name, name) == 0)
             w->used[i] = true;
     }
+}
+
+static enum glm_status host_scratch(struct walk *w, const struct glm_plan_kernel *k,
+                                    const struct glm_manifest *m, const struct glm_cost_context *at)
+{
+    double bytes = 0;
+    enum glm_status st =
+        glm_expression_eval(m->scratch, k->params, k->n_params, at, &bytes, w->err);
+    if (st != GLM_OK)
+        return st;
+    if (!(bytes >= 0 && bytes < 1e15))
+        return glm_fail(w->err, GLM_EPLAN, "cannot size kernel '%s': scratch of %g bytes", k->name,
+                        bytes);
+    if ((uint64_t)bytes > w->scratch)
+        w->scratch = (uint64_t)bytes;
+    return GLM_OK;
+}
+
+static enum glm_status cuda_scratch(struct walk *w, const struct glm_plan_kernel *k,
+                                    const struct glm_manifest *m, const struct glm_cost_context *at)
+{
+    struct glm_launch_shape shape;
+    enum glm_status st = glm_manifest_shape(m, k, at, &shape, w->err);
+    if (st != GLM_OK)
+        return st;
+    if (shape.scratch_bytes > w->scratch)
+        w->scratch = shape.scratch_bytes;
+    if (shape.n_tickets * sizeof(uint32_t) > w->tickets)
+        w->tickets = shape.n_tickets * sizeof(uint32_t);
+    return GLM_OK;
 }
 
 static enum glm_status kernel_scratch(struct walk *w, const char *name)
@@ -101,17 +134,7 @@ static enum glm_status kernel_scratch(struct walk *w, const char *name)
         if (w->plan->weights[i].n_members > at.U)
             at.U = w->plan->weights[i].n_members;
     }
-    double bytes = 0;
-    enum glm_status st =
-        glm_expression_eval(m->scratch, k->params, k->n_params, &at, &bytes, w->err);
-    if (st != GLM_OK)
-        return st;
-    if (!(bytes >= 0 && bytes < 1e15))
-        return glm_fail(w->err, GLM_EPLAN, "cannot size kernel '%s': scratch of %g bytes", name,
-                        bytes);
-    if ((uint64_t)bytes > w->scratch)
-        w->scratch = (uint64_t)bytes;
-    return GLM_OK;
+    return w->cuda ? cuda_scratch(w, k, m, &at) : host_scratch(w, k, m, &at);
 }
 
 static enum glm_status walk_steps(struct walk *w, const struct glm_plan_step *steps, uint32_t n,
@@ -210,27 +233,60 @@ enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint
     return st;
 }
 
+/* Sizes every launch of every arena. */
+static enum glm_status walk_launches(struct walk *w)
+{
+    bool sized[MAX_ENTRIES];
+    const struct glm_plan *p = w->plan;
+    enum glm_status st = GLM_OK;
+    if (p->n_kernels > MAX_ENTRIES)
+        return glm_fail(w->err, GLM_EPLAN, "cannot size scratch: %u kernels, at most %d",
+                        p->n_kernels, MAX_ENTRIES);
+    w->sized = sized;
+    for (uint32_t a = 0; a < p->n_arenas && st == GLM_OK; a++) {
+        w->arena = &p->arenas[a];
+        memset(sized, 0, sizeof sized);
+        st = walk_arena(w);
+    }
+    w->sized = NULL;
+    return st;
+}
+
+bool glm_plan_uses_cuda(const struct glm_plan *p)
+{
+    return glm_backend_cuda.takes(p->target);
+}
+
 enum glm_status glm_scratch_bytes(const struct glm_plan *p, const struct glm_manifest *manifests,
                                   uint32_t n_manifests, uint32_t n_threads, uint64_t *bytes,
                                   struct glm_error *err)
 {
-    bool sized[MAX_ENTRIES];
-    if (p->n_kernels > MAX_ENTRIES)
-        return glm_fail(err, GLM_EPLAN, "cannot size scratch: %u kernels, at most %d", p->n_kernels,
-                        MAX_ENTRIES);
     struct walk w = {.plan = p,
                      .manifests = manifests,
                      .n_manifests = n_manifests,
                      .n_threads = n_threads,
-                     .sized = sized,
+                     .cuda = glm_plan_uses_cuda(p),
                      .err = err};
-    enum glm_status st = GLM_OK;
-    for (uint32_t a = 0; a < p->n_arenas && st == GLM_OK; a++) {
-        w.arena = &p->arenas[a];
-        memset(sized, 0, sizeof sized);
-        st = walk_arena(&w);
-    }
+    enum glm_status st = walk_launches(&w);
     if (st == GLM_OK)
-        *bytes = align_up(w.scratch);
+        *bytes = align_up(w.scratch) + align_up(w.tickets);
+    return st;
+}
+
+enum glm_status glm_cuda_scratch(const struct glm_plan *p, const struct glm_manifest *manifests,
+                                 uint32_t n_manifests, uint64_t *scratch_bytes,
+                                 uint64_t *ticket_bytes, struct glm_error *err)
+{
+    struct walk w = {.plan = p,
+                     .manifests = manifests,
+                     .n_manifests = n_manifests,
+                     .n_threads = 1,
+                     .cuda = true,
+                     .err = err};
+    enum glm_status st = walk_launches(&w);
+    if (st == GLM_OK) {
+        *scratch_bytes = align_up(w.scratch);
+        *ticket_bytes = align_up(w.tickets);
+    }
     return st;
 }

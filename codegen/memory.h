@@ -29,9 +29,17 @@ bool glm_program_runs_in(const struct glm_plan *p, const struct glm_plan_program
 /* Buffers of one arena. Errors: GLM_EPLAN for a dtype it does not know. */
 enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint64_t *bytes,
                                 struct glm_error *err);
-/* The largest scratch of any launch at its arena's maxima with n_threads. Errors: GLM_EPLAN. */
+/* Does the CUDA back end build the plan's kernels? */
+bool glm_plan_uses_cuda(const struct glm_plan *p);
+/* The largest scratch of any launch at its arena's maxima with n_threads; under CUDA, where threads
+ * are nothing, the scratch and tickets of glm_cuda_scratch together. Errors: GLM_EPLAN. */
 enum glm_status glm_scratch_bytes(const struct glm_plan *p, const struct glm_manifest *manifests,
                                   uint32_t n_manifests, uint32_t n_threads, uint64_t *bytes,
                                   struct glm_error *err);
+/* The most that any CUDA launch takes at its arena's maxima and the whole window: bytes of scratch
+ * and of tickets, each aligned. Errors: GLM_EPLAN, of a launch that no GPU takes too. */
+enum glm_status glm_cuda_scratch(const struct glm_plan *p, const struct glm_manifest *manifests,
+                                 uint32_t n_manifests, uint64_t *scratch_bytes,
+                                 uint64_t *ticket_bytes, struct glm_error *err);
 
 #endif

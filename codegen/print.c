@@ -8,14 +8,6 @@
 
 enum { PRINT_FORMAT = 1 };
 
-static void device_text(const struct glm_node *n, char *text, size_t size)
-{
-    if (n->device == GLM_DEVICE_CUDA)
-        snprintf(text, size, "cuda:%u", n->device_index);
-    else
-        snprintf(text, size, "%s", glm_device_text(n->device));
-}
-
 static uint32_t count_layers(const uint8_t *kinds, uint32_t n, uint8_t kind)
 {
     uint32_t count = 0;
@@ -128,8 +120,8 @@ static void print_ranks(const struct glm_summary *s, struct buf *out)
                width, "node");
     for (uint32_t i = 0; i < s->n_ranks; i++) {
         const struct glm_summary_rank *r = &s->ranks[i];
-        char device[24], heads[24], experts[24], memory[40] = "not declared";
-        device_text(r->node, device, sizeof device);
+        char device[GLM_DEVICE_TEXT_BYTES], heads[24], experts[24], memory[40] = "not declared";
+        glm_node_device_text(r->node, device);
         range_text(r->heads, heads, sizeof heads);
         range_text(r->experts, experts, sizeof experts);
         if (r->room_bytes)
@@ -184,8 +176,8 @@ static void json_text(struct buf *out, const char *key, const char *value)
 static void json_rank(const struct glm_summary *s, uint32_t rank, struct buf *out)
 {
     const struct glm_summary_rank *r = &s->ranks[rank];
-    char device[24];
-    device_text(r->node, device, sizeof device);
+    char device[GLM_DEVICE_TEXT_BYTES];
+    glm_node_device_text(r->node, device);
     buf_printf(out, "    {\"rank\": %u, ", rank);
     json_text(out, "node", r->node->name);
     buf_str(out, ", ");

@@ -2,7 +2,8 @@
 /* The figures of process.h put together. What the plan itself lays out is memory.c's. */
 #include "codegen/process.h"
 
-uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device device, uint32_t n_threads)
+uint64_t glm_process_host_bytes(const struct glm_plan *p, enum glm_device_kind device,
+                                uint32_t n_threads)
 {
     uint64_t host = GLM_PROCESS_PROGRAM_BYTES + (uint64_t)n_threads * GLM_PROCESS_THREAD_BYTES;
     if (device == GLM_DEVICE_CPU)
@@ -12,6 +13,13 @@ uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device device, uin
     if (p->rank == 0)
         host += GLM_PROCESS_HEAD_THREADS * GLM_PROCESS_THREAD_BYTES +
                 (uint64_t)p->d_vocab * GLM_PROCESS_TOKEN_BYTES;
+    return host;
+}
+
+uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device_kind device,
+                           uint32_t n_threads)
+{
+    const uint64_t host = glm_process_host_bytes(p, device, n_threads);
     switch (device) {
     case GLM_DEVICE_CPU:
         return host;

@@ -35,8 +35,12 @@ enum {
     GLM_PROCESS_CUDA_DEVICE_BYTES = 528 << 20,
 };
 
-/* The process of a rank with n_threads that compute, in the memory that its node declares. */
-uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device device, uint32_t n_threads);
+/* The process of a rank with n_threads that compute, in the host's memory, and in the memory that
+ * its node declares: on a GPU the two are not the same. */
+uint64_t glm_process_host_bytes(const struct glm_plan *p, enum glm_device_kind device,
+                                uint32_t n_threads);
+uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device_kind device,
+                           uint32_t n_threads);
 
 /* The largest contribution of a rank to an exchange of its programs; at least a page. */
 uint64_t glm_message_bytes(const struct glm_plan *p);

@@ -28,8 +28,8 @@ enum glm_status glm_body_digest(const struct glm_manifest *m, struct arena *aren
     enum glm_status status = glm_includes_add(m->name, arena, files, &n, MAX_FILES, err);
     if (status != GLM_OK)
         return status;
-    buf_printf(&all, "%s\n%s\n%s\n%s\n%s\n%s\n%s\n%u\n", l->block, l->grid[0], l->grid[1],
-               l->grid[2], l->shared, l->scratch, l->tickets, l->min_blocks);
+    buf_printf(&all, "%s\n%s\n%s\n%s\n%s\n%s\n%s\n%s\n%u\n", l->block, l->grid[0], l->grid[1],
+               l->grid[2], l->shared, l->scratch, l->tickets, l->rows, l->min_blocks);
     for (uint32_t i = 0; i < n; i++) {
         buf_printf(&all, "%s %zu\n", files[i].name, files[i].len);
         buf_add(&all, files[i].text, files[i].len);

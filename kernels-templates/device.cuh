@@ -58,6 +58,11 @@ GLM_INLINE int32_t glm_block_z(void)
 {
     return (int32_t)blockIdx.z;
 }
+/* Blocks of the grid in x. */
+GLM_INLINE int32_t glm_grid_x(void)
+{
+    return (int32_t)gridDim.x;
+}
 
 /* ---- Numbers ---- */
 

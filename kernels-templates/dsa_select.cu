@@ -4,13 +4,12 @@
  *
  * A block scores SPAN pools of a row, a thread a pool: its key stays in registers while the heads
  * pass. A score's sum has the host's order, channels then heads, so that the selection is the
- * host's, near ties too. The last of a row's blocks selects. */
+ * host's, near ties too. The last of a row's blocks selects. The grid has spans for the bucket's
+ * longest context; how many is nothing to a row but the stride of the scores. */
 #include "kv.cuh"
 #include "select.cuh"
 
-#define SPAN   GLM_BLOCK /* pools of a block */
-#define SPANS  ((GLM_MAXPOOLS + SPAN - 1) / SPAN)
-#define PADDED (SPANS * SPAN)
+#define SPAN GLM_BLOCK /* pools of a block */
 
 static_assert(GLM_D % 16 == 0, "keys are read 16 bytes at a time");
 
@@ -82,20 +81,22 @@ GLM_INLINE void select_row(const struct select *a)
 
 GLM_KERNEL(launch)
 {
-    const int32_t span = glm_block_x(), r = glm_block_y();
+    const int32_t span = glm_block_x(), place = glm_block_y(), r = launch.first_row + place;
     if (r >= launch.round->n_rows)
         return;
     const struct glm_row *row = &launch.round->rows[r];
     const int32_t n = row->stream < 0 ? 0 : (row->position + 1) / GLM_POOL;
+    const int32_t padded = glm_grid_x() * SPAN,
+                  most = padded < GLM_MAXPOOLS ? padded : GLM_MAXPOOLS;
     const struct select a = {
         (const act_t *)launch.args[0],
         (const act_t *)launch.args[1],
         launch.args[2],
         (int32_t *)launch.args[3],
         launch.round,
-        (uint32_t *)launch.scratch + (size_t)r * PADDED,
+        (uint32_t *)launch.scratch + (size_t)place * padded,
         r,
-        n < GLM_MAXPOOLS ? n : GLM_MAXPOOLS,
+        n < most ? n : most,
     };
     if (a.n <= GLM_TOPK) { /* nothing to score: the first block gives them all */
         if (span == 0)
@@ -108,6 +109,6 @@ GLM_KERNEL(launch)
     take_queries(&a);
     if (pool < a.n)
         a.scores[pool] = glm_ordered(score_pool(&a, pool));
-    if (glm_last_block(&launch.tickets[r], (uint32_t)((a.n + SPAN - 1) / SPAN)))
+    if (glm_last_block(&launch.tickets[place], (uint32_t)((a.n + SPAN - 1) / SPAN)))
         select_row(&a);
 }

@@ -199,7 +199,7 @@ GLM_INLINE void give_head(const struct attend *a, int32_t head)
 
 GLM_KERNEL(launch)
 {
-    const int32_t chunk = glm_block_x(), r = glm_block_y();
+    const int32_t chunk = glm_block_x(), place = glm_block_y(), r = launch.first_row + place;
     if (r >= launch.round->n_rows)
         return;
     const struct glm_row *row = &launch.round->rows[r];
@@ -212,7 +212,7 @@ GLM_KERNEL(launch)
         (act_t *)launch.args[3],
         launch.round,
         launch.round->streams + (live ? row->stream : 0),
-        (struct part(*)[CHUNKS])launch.scratch + (size_t)r * GLM_H,
+        (struct part(*)[CHUNKS])launch.scratch + (size_t)place * GLM_H,
         sel + 1,
         n_pools,
         n_seen / GLM_POOL,
@@ -225,7 +225,7 @@ GLM_KERNEL(launch)
     if (chunk * CHUNK >= a.n)
         return;
     attend_chunk(&a, chunk);
-    if (glm_last_block(&launch.tickets[r], (uint32_t)((a.n + CHUNK - 1) / CHUNK)))
+    if (glm_last_block(&launch.tickets[place], (uint32_t)((a.n + CHUNK - 1) / CHUNK)))
         for (int32_t head = glm_warp(); head < GLM_H; head += GLM_WARPS)
             give_head(&a, head);
 }

@@ -7,7 +7,7 @@
 #include "spec/base/buf.h"
 
 /* JSON {format_version, state, pid, url, set_digest, epoch, uptime_s, restarts, error,
- * ranks: [{rank, pid, state, done_bytes, total_bytes, memory_bytes, round, restarts,
+ * ranks: [{rank, pid, state, device, done_bytes, total_bytes, memory_bytes, round, restarts,
  * last_error}], stats: {…}} into *json.
  *   GLM_OK        rank 0 answered, whatever its state
  *   GLM_ENOTFOUND nothing runs here and nothing failed: never applied, or stopped

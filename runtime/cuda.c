@@ -80,7 +80,8 @@ static enum glm_status read_facts(struct glm_cuda *c, struct glm_error *err)
     return check(c, result, "read the facts", NULL, err);
 }
 
-static enum glm_status open_device(struct glm_cuda *c, uint32_t index, struct glm_error *err)
+/* Driver, device and facts, without a context. */
+static enum glm_status find_device(struct glm_cuda *c, uint32_t index, struct glm_error *err)
 {
     uint32_t n = 0;
     int version;
@@ -105,9 +106,15 @@ static enum glm_status open_device(struct glm_cuda *c, uint32_t index, struct gl
                           "or later",
                           index, c->facts.name, c->facts.major, c->facts.minor, MIN_CAPABILITY / 10,
                           MIN_CAPABILITY % 10);
+    return status;
+}
+
+enum glm_status glm_cuda_facts_of(uint32_t index, struct glm_cuda_facts *out, struct glm_error *err)
+{
+    struct glm_cuda c = {0};
+    enum glm_status status = find_device(&c, index, err);
     if (status == GLM_OK)
-        status =
-            check(c, c->driver->context_retain(&c->context, c->device), "open the GPU", NULL, err);
+        *out = c.facts;
     return status;
 }
 
@@ -116,7 +123,10 @@ enum glm_status glm_cuda_open(uint32_t index, struct glm_cuda **out, struct glm_
     struct glm_cuda *c = calloc(1, sizeof *c);
     if (c == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot open 'cuda:%u': out of memory", index);
-    enum glm_status status = open_device(c, index, err);
+    enum glm_status status = find_device(c, index, err);
+    if (status == GLM_OK)
+        status =
+            check(c, c->driver->context_retain(&c->context, c->device), "open the GPU", NULL, err);
     if (status == GLM_OK)
         status = glm_cuda_use(c, err);
     if (status == GLM_OK)
@@ -171,6 +181,22 @@ void glm_cuda_free(struct glm_cuda *c, glm_cuda_address address)
 {
     if (address != 0)
         c->driver->free(address);
+}
+
+enum glm_status glm_cuda_host_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
+                                    void **out, struct glm_error *err)
+{
+    int result = c->driver->host_alloc(out, bytes > 0 ? bytes : 1, 0);
+    if (result != CUDA_OUT_OF_MEMORY)
+        return check(c, result, "allocate page-locked memory for", what, err);
+    return glm_fail(err, GLM_ENOMEM, "cannot lock %llu bytes of the host's memory for '%s'",
+                    (unsigned long long)bytes, what);
+}
+
+void glm_cuda_host_free(struct glm_cuda *c, void *memory)
+{
+    if (memory != NULL)
+        c->driver->host_free(memory);
 }
 
 enum glm_status glm_cuda_copy_in(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,

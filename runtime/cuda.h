@@ -2,7 +2,7 @@
 /* One NVIDIA GPU through the CUDA driver, which is opened at run time: memory, kernels, launches,
  * streams, events and captured graphs. Knows neither plans nor rounds.
  *
- * Every call but glm_cuda_count and glm_cuda_open wants the calling thread to have opened the
+ * Every call but glm_cuda_count, _facts_of and _open wants the calling thread to have opened the
  * device or called glm_cuda_use. Any number of threads may use one device; a stream, a graph under
  * capture and an event belong to one thread at a time. Sizes are bytes, addresses the device's.
  * What is made here is freed by its own free call, before glm_cuda_close. Errors: GLM_EKERNEL with
@@ -36,6 +36,11 @@ typedef uint64_t glm_cuda_address;
  * is older than CUDA 12.0, or lacks a call. $GLM_CUDA_DRIVER names another library. */
 enum glm_status glm_cuda_count(uint32_t *n, struct glm_error *err);
 
+/* Of the GPU of that index, without opening it: nothing of its memory is taken. Errors: as
+ * glm_cuda_open. */
+enum glm_status glm_cuda_facts_of(uint32_t index, struct glm_cuda_facts *out,
+                                  struct glm_error *err);
+
 /* The GPU of that index, current on this thread. GLM_EKERNEL when there is no such GPU or its
  * compute capability is below 8.9. Close with glm_cuda_close. */
 enum glm_status glm_cuda_open(uint32_t index, struct glm_cuda **out, struct glm_error *err);
@@ -49,6 +54,10 @@ const struct glm_cuda_facts *glm_cuda_facts(const struct glm_cuda *c);
 enum glm_status glm_cuda_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
                                glm_cuda_address *out, struct glm_error *err);
 void glm_cuda_free(struct glm_cuda *c, glm_cuda_address address); /* 0: nothing */
+/* The host's, page-locked, so that copies run beside what else the stream and the host do. */
+enum glm_status glm_cuda_host_alloc(struct glm_cuda *c, const char *what, uint64_t bytes,
+                                    void **out, struct glm_error *err);
+void glm_cuda_host_free(struct glm_cuda *c, void *memory); /* NULL: nothing */
 enum glm_status glm_cuda_memory_free(struct glm_cuda *c, uint64_t *bytes, struct glm_error *err);
 
 /* ---- Streams and events ---- */

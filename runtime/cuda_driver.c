@@ -36,6 +36,8 @@ static const char *find_all(void *handle, struct glm_cuda_driver *d)
         {"cuMemGetInfo_v2", &d->memory_info},
         {"cuMemAlloc_v2", &d->alloc},
         {"cuMemFree_v2", &d->free},
+        {"cuMemHostAlloc", &d->host_alloc},
+        {"cuMemFreeHost", &d->host_free},
         {"cuMemcpyHtoDAsync_v2", &d->copy_in},
         {"cuMemcpyDtoHAsync_v2", &d->copy_out},
         {"cuMemcpyDtoDAsync_v2", &d->copy},

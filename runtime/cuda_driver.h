@@ -43,6 +43,8 @@ struct glm_cuda_driver {
     int (*memory_info)(size_t *, size_t *);
     int (*alloc)(uint64_t *, size_t);
     int (*free)(uint64_t);
+    int (*host_alloc)(void **, size_t, unsigned);
+    int (*host_free)(void *);
     int (*copy_in)(uint64_t, const void *, size_t, void *);
     int (*copy_out)(void *, uint64_t, size_t, void *);
     int (*copy)(uint64_t, uint64_t, size_t, void *);

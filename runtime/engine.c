@@ -4,14 +4,13 @@
  * book.c's, rows state.c's, programs exec.c's; here is only the order of things. */
 #include "runtime/engine.h"
 
-#include "runtime/exec.h"
+#include "runtime/exec_step.h"
 #include "runtime/ops.h"
 #include "runtime/round_table.h"
 #include "runtime/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { ENGINE_ARENA_LIMIT = 1 << 29 };
 
@@ -27,8 +26,7 @@ struct glm_engine {
     struct glm_book book, trial;
     struct glm_states states;
     struct glm_memory memory;
-    struct glm_kernel_code *kernels;
-    struct glm_team *team;
+    struct glm_device *device;
     struct glm_exec exec;
     struct glm_op_list list;
     struct glm_round_table decode, prefill, commit;
@@ -36,6 +34,7 @@ struct glm_engine {
     uint32_t running_arena;
     struct out_place *outs; /* [max_outs] */
     int32_t *tokens;        /* [max_outs] */
+    int32_t *drawn;         /* [max_outs] of one program */
     uint32_t n_out, max_outs;
     uint32_t first_id; /* of this rank's logits */
     bool lost;         /* a round was lost: planes are no longer what the books say */
@@ -44,27 +43,7 @@ struct glm_engine {
     struct glm_engine_stats stats;
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
-
 /* ---- opening ---- */
-
-static enum glm_status load_kernels(struct glm_engine *e, const char *const *paths,
-                                    struct glm_error *err)
-{
-    e->kernels = ARENA_ARRAY(&e->arena, e->plan->n_kernels + 1, struct glm_kernel_code);
-    if (!e->kernels)
-        return glm_fail(err, GLM_ENOMEM, "cannot load %u kernels: out of memory",
-                        e->plan->n_kernels);
-    enum glm_status st = GLM_OK;
-    for (uint32_t i = 0; st == GLM_OK && i < e->plan->n_kernels; i++)
-        st = glm_kernel_load(e->plan->kernels[i].name, paths[i], &e->kernels[i], err);
-    return st;
-}
 
 /* The vocabulary ids that this rank's logits start at: what its candidates are offered from. */
 static void find_first_id(struct glm_engine *e)
@@ -96,7 +75,8 @@ static enum glm_status init_tables(struct glm_engine *e, struct glm_error *err)
     e->max_outs = n_decode + n_prefill;
     e->outs = ARENA_ARRAY(&e->arena, e->max_outs, struct out_place);
     e->tokens = ARENA_ARRAY(&e->arena, e->max_outs, int32_t);
-    if (!e->outs || !e->tokens)
+    e->drawn = ARENA_ARRAY(&e->arena, e->max_outs, int32_t);
+    if (!e->outs || !e->tokens || !e->drawn)
         return glm_fail(err, GLM_ENOMEM, "cannot keep %u results: out of memory", e->max_outs);
     return GLM_OK;
 }
@@ -104,27 +84,35 @@ static enum glm_status init_tables(struct glm_engine *e, struct glm_error *err)
 /* `ends`: the model's end ids, then -1, wherever a program wants them. */
 static enum glm_status fill_ends(struct glm_engine *e, struct glm_error *err)
 {
+    enum { MAX_ENDS = 64 };
+    int32_t ids[MAX_ENDS];
     for (uint32_t a = 0; a < e->plan->n_arenas; a++) {
         const struct glm_plan_buffer *b;
-        int32_t *ends = glm_exec_buffer(&e->exec, a, "ends", &b);
+        void *ends = glm_exec_buffer(&e->exec, a, "ends", &b);
         if (!ends)
             continue;
         if (b->per != GLM_PER_ONCE || strcmp(b->dtype, "i32") != 0 ||
-            b->n_cols < e->plan->n_end_ids)
+            b->n_cols < e->plan->n_end_ids || b->n_cols > MAX_ENDS)
             return glm_fail(err, GLM_EPLAN, "cannot fill buffer 'ends': it does not hold %u ids",
                             e->plan->n_end_ids);
         for (uint32_t i = 0; i < b->n_cols; i++)
-            ends[i] = i < e->plan->n_end_ids ? (int32_t)e->plan->end_ids[i] : -1;
+            ids[i] = i < e->plan->n_end_ids ? (int32_t)e->plan->end_ids[i] : -1;
+        enum glm_status st =
+            e->device->ops->put(e->device, ends, ids, b->n_cols * sizeof *ids, err);
+        if (st != GLM_OK)
+            return st;
     }
     return GLM_OK;
 }
 
-static void on_mark(void *context, const struct glm_exec_program *program, const char *mark,
-                    uint32_t layer)
+static void on_step(void *context, const struct glm_exec_program *program, uint32_t step_i,
+                    const struct glm_round *round, bool is_done)
 {
     struct glm_engine *e = context;
-    if (e->hook)
-        e->hook(e->hook_context, e, program->program->name, mark, layer);
+    const struct glm_exec_step *s = &program->steps[step_i];
+    (void)round;
+    if (s->kind == GLM_STEP_MARK && !is_done)
+        e->hook(e->hook_context, e, program->program->name, s->name, s->layer);
 }
 
 static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err)
@@ -147,6 +135,19 @@ static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err
     return GLM_OK;
 }
 
+static enum glm_status open_device(struct glm_engine *e, const struct glm_engine_config *c,
+                                   struct glm_error *err)
+{
+    enum glm_status st = c->on_gpu
+                             ? glm_device_open_cuda(c->gpu, c->n_threads, &e->device, err)
+                             : glm_device_open_host(c->n_threads, c->host_threads, &e->device, err);
+    e->states.device = e->device;
+    if (st == GLM_OK)
+        st = e->device->ops->load_kernels(e->device, e->plan, c->kernel_paths, c->kernel_digests,
+                                          err);
+    return st;
+}
+
 static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_config *c,
                                   struct glm_error *err)
 {
@@ -165,15 +166,13 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
     if (st == GLM_OK)
         st = glm_memory_check(&e->memory, c->memory_limit_bytes, err);
     if (st == GLM_OK)
-        st = load_kernels(e, c->kernel_paths, err);
+        st = open_device(e, c, err);
     if (st == GLM_OK)
         st = init_tables(e, err);
     if (st == GLM_OK)
         st = glm_op_list_init(&e->list, e->plan, &e->arena, err);
     if (st == GLM_OK)
-        st = glm_memory_map(&e->memory, &e->states, err);
-    if (st == GLM_OK)
-        st = glm_team_new(c->n_threads, c->host_threads, &e->team, err);
+        st = glm_memory_take(&e->memory, &e->states, e->device, err);
     if (st != GLM_OK)
         return st;
     e->exec = (struct glm_exec){.plan = e->plan,
@@ -181,16 +180,15 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
                                 .states = &e->states,
                                 .manifests = manifests,
                                 .n_manifests = n_manifests,
-                                .kernels = e->kernels,
                                 .collective = e->collective,
-                                .team = e->team};
+                                .device = e->device};
     st = link_programs(e, err);
     if (st != GLM_OK)
         return st;
     struct glm_weights_load load = {.plan = e->plan,
                                     .memory = &e->memory,
                                     .checkpoint = c->checkpoint,
-                                    .team = e->team,
+                                    .device = e->device,
                                     .progress = c->progress,
                                     .progress_context = c->progress_context};
     st = glm_weights_load(&load, err);
@@ -201,7 +199,7 @@ static enum glm_status open_parts(struct glm_engine *e, const struct glm_engine_
 enum glm_status glm_engine_open(const struct glm_engine_config *config, struct glm_engine **out,
                                 struct glm_error *err)
 {
-    if ((config->plan->world > 1) != (config->collective != NULL))
+    if (!config->is_alone && (config->plan->world > 1) != (config->collective != NULL))
         return glm_fail(err, GLM_EINVAL, "cannot open rank %u of %u: %s", config->plan->rank,
                         config->plan->world,
                         config->collective ? "one rank needs no collective"
@@ -225,10 +223,7 @@ void glm_engine_free(struct glm_engine *e)
 {
     if (!e)
         return;
-    glm_team_free(e->team);
-    for (uint32_t i = 0; e->kernels && i < e->plan->n_kernels; i++)
-        glm_kernel_unload(&e->kernels[i]);
-    glm_memory_release(&e->memory);
+    glm_device_free(e->device);
     arena_release(&e->arena);
     free(e);
 }
@@ -236,15 +231,16 @@ void glm_engine_free(struct glm_engine *e)
 /* ---- programs of a list ---- */
 
 static enum glm_status run_program(struct glm_engine *e, const struct glm_exec_program *program,
-                                   const struct glm_round_table *t, struct glm_error *err)
+                                   const struct glm_round_table *t, uint64_t *ns,
+                                   struct glm_error *err)
 {
     e->running_arena = program->arena_i;
-    return glm_exec_run(&e->exec, program, &t->round, err);
+    return glm_exec_run(&e->exec, program, &t->round, ns, err);
 }
 
 /* Draws the wanted rows: what a program answers with GLM_DRAW_WIDER the next one decides. */
 static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
-                                   const struct glm_round_table *t, int32_t *tokens,
+                                   const struct glm_round_table *t, int32_t *tokens, uint64_t *ns,
                                    struct glm_error *err)
 {
     static const char *const names[] = {"sample", "sample_wide", "sample_all"};
@@ -255,14 +251,16 @@ static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
         const struct glm_exec_program *p = glm_exec_find(&e->exec, names[s], (int32_t)arena_i);
         if (!p)
             continue;
-        enum glm_status st = run_program(e, p, t, err);
+        const void *drawn = glm_exec_buffer(&e->exec, arena_i, p->program->outputs[0], NULL);
+        enum glm_status st = run_program(e, p, t, ns, err);
+        if (st == GLM_OK)
+            st = e->device->ops->get(e->device, e->drawn, drawn, n_out * sizeof *e->drawn, err);
         if (st != GLM_OK)
             return st;
-        const int32_t *drawn = glm_exec_buffer(&e->exec, arena_i, p->program->outputs[0], NULL);
         n_open = 0;
         for (uint32_t i = 0; i < n_out; i++) {
             if (tokens[i] == GLM_DRAW_WIDER)
-                tokens[i] = drawn[i];
+                tokens[i] = e->drawn[i];
             n_open += tokens[i] == GLM_DRAW_WIDER;
         }
     }
@@ -277,11 +275,11 @@ static enum glm_status draw_tokens(struct glm_engine *e, uint32_t arena_i,
  * operations the table was made of. */
 static enum glm_status run_forward(struct glm_engine *e, const struct glm_exec_program *program,
                                    const struct glm_round_table *t, const struct glm_op *ops,
-                                   uint32_t n_ops, struct glm_error *err)
+                                   uint32_t n_ops, uint64_t *ns, struct glm_error *err)
 {
-    enum glm_status st = run_program(e, program, t, err);
+    enum glm_status st = run_program(e, program, t, ns, err);
     if (st == GLM_OK && t->any_draw)
-        st = draw_tokens(e, program->arena_i, t, e->tokens + e->n_out, err);
+        st = draw_tokens(e, program->arena_i, t, e->tokens + e->n_out, ns, err);
     if (st != GLM_OK)
         return st;
     uint32_t row = 0;
@@ -338,9 +336,8 @@ static enum glm_status do_decode(struct list_run *r)
         r->i++;
         n++;
     }
-    uint64_t start = now_ns();
-    enum glm_status st = run_forward(e, e->decode_program, &e->decode, first, n, r->err);
-    e->stats.decode_ns += now_ns() - start;
+    enum glm_status st =
+        run_forward(e, e->decode_program, &e->decode, first, n, &e->stats.decode_ns, r->err);
     e->stats.decode_rows += (uint64_t)e->decode.round.n_rows;
     return st;
 }
@@ -355,9 +352,7 @@ static enum glm_status do_fill(struct list_run *r)
         return st;
     glm_round_table_clear(&e->prefill);
     glm_round_table_add(&e->prefill, op, stream_holder(e, op), n_context);
-    uint64_t start = now_ns();
-    st = run_forward(e, e->prefill_program, &e->prefill, op, 1, r->err);
-    e->stats.prefill_ns += now_ns() - start;
+    st = run_forward(e, e->prefill_program, &e->prefill, op, 1, &e->stats.prefill_ns, r->err);
     e->stats.prefill_rows += op->n;
     return st;
 }
@@ -381,7 +376,7 @@ static enum glm_status do_commit(struct list_run *r)
     }
     if (e->commit.round.n_streams == 0 || !e->commit_program)
         return GLM_OK;
-    return run_program(e, e->commit_program, &e->commit, r->err);
+    return run_program(e, e->commit_program, &e->commit, &e->stats.decode_ns, r->err);
 }
 
 static enum glm_status do_admit(struct list_run *r)
@@ -458,6 +453,8 @@ static enum glm_status run_list(struct glm_engine *e, const struct glm_op *ops, 
     glm_book_begin(&e->book);
     while (st == GLM_OK && r.i < n_ops)
         st = doers[ops[r.i].kind](&r);
+    if (st == GLM_OK)
+        st = e->device->ops->wait(e->device, err);
     e->stats.rounds++;
     if (st != GLM_OK)
         e->lost = true;
@@ -477,7 +474,7 @@ enum glm_status glm_engine_run(struct glm_engine *e, const struct glm_op *ops, u
                                struct glm_round_result *result, struct glm_error *err)
 {
     enum glm_status st = check_alive(e, err);
-    if (st == GLM_OK && e->plan->rank != 0)
+    if (st == GLM_OK && e->plan->rank != 0 && e->collective)
         return glm_fail(err, GLM_EINVAL, "cannot run operations on rank %u: rank 0 sends them",
                         e->plan->rank);
     if (st == GLM_OK && (n_ops == 0 || n_ops > GLM_MAX_OPS))
@@ -549,6 +546,13 @@ uint64_t glm_engine_pool_free_tokens(const struct glm_engine *e)
     return (uint64_t)e->book.pool.n_free * GLM_EXTENT_ROWS;
 }
 
+/* As the host can look at it; NULL when the device is lost. */
+static const void *look(const struct glm_engine *e, const void *at, uint64_t bytes)
+{
+    const void *seen = NULL;
+    return e->device->ops->view(e->device, at, bytes, &seen, NULL) == GLM_OK ? seen : NULL;
+}
+
 const float *glm_engine_logits(const struct glm_engine *e, uint32_t out_i, uint32_t *first,
                                uint32_t *n)
 {
@@ -560,21 +564,24 @@ const float *glm_engine_logits(const struct glm_engine *e, uint32_t out_i, uint3
         return NULL;
     *first = e->first_id;
     *n = (uint32_t)b->n_cols;
-    return logits + e->outs[out_i].row * b->n_cols;
+    return look(e, logits + e->outs[out_i].row * b->n_cols, b->n_cols * sizeof *logits);
 }
 
 struct glm_hash glm_engine_state_hash(const struct glm_engine *e, uint32_t stream)
 {
+    struct glm_hash hash = {0};
     GLM_ASSERT(stream < e->book.n_streams);
-    return glm_states_hash(&e->states, stream, &e->book.holders[stream]);
+    if (glm_states_hash(&e->states, stream, &e->book.holders[stream], &hash, NULL) != GLM_OK)
+        return (struct glm_hash){0};
+    return hash;
 }
 
 void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *context)
 {
     e->hook = hook;
     e->hook_context = context;
-    e->exec.mark = hook ? on_mark : NULL;
-    e->exec.mark_context = e;
+    e->exec.probe = hook ? on_step : NULL;
+    e->exec.probe_context = e;
 }
 
 const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint64_t *n_cols,
@@ -586,7 +593,13 @@ const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint
         return NULL;
     *n_cols = b->n_cols;
     *dtype = strcmp(b->dtype, "act") == 0 ? e->plan->act : b->dtype;
-    return at;
+    uint64_t rows = glm_buffer_rows(b, &e->plan->arenas[e->running_arena]);
+    return look(e, at, rows * b->n_cols * glm_buffer_element_bytes(e->plan, b));
+}
+
+struct glm_exec *glm_engine_exec(struct glm_engine *e)
+{
+    return &e->exec;
 }
 
 struct glm_engine_stats glm_engine_stats(const struct glm_engine *e)

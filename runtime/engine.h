@@ -52,11 +52,17 @@ struct glm_engine;
 struct glm_engine_config {
     const struct glm_plan *plan;
     const struct glm_checkpoint *checkpoint;
-    const char *const *kernel_paths; /* kernel.so of each plan kernel, in plan order */
+    /* Of each plan kernel, in plan order: its object in the cache and, on a GPU, its digest. */
+    const char *const *kernel_paths, *const *kernel_digests;
+    /* On a GPU n_threads convert weights while loading and nothing runs on them after that. */
     uint32_t n_threads;
     uint32_t host_threads; /* of all ranks that share this machine's cores; 0: n_threads */
+    bool on_gpu;           /* else on this machine's own memory and threads */
+    uint32_t gpu;          /* its index */
     struct glm_collective *collective; /* borrowed; NULL when world is 1 */
-    uint64_t memory_limit_bytes;       /* 0: none declared */
+    bool is_alone; /* a rank without its others, for selftest.h: sums and gathers are its own part
+                      alone; no collective */
+    uint64_t memory_limit_bytes; /* 0: none declared */
     /* progress of loading: bytes placed of bytes to place */
     void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_context;
@@ -92,11 +98,12 @@ uint64_t glm_engine_pool_free_tokens(const struct glm_engine *e);
 /* ---- What tests and `bench` look at; never called while a list runs ---- */
 
 /* This rank's shard of wanted logits row i of the last list, fp32: [first, first + n) of the
- * vocabulary. */
+ * vocabulary. NULL when there is no such row or the device is lost. Valid until the next look. */
 const float *glm_engine_logits(const struct glm_engine *e, uint32_t out_i, uint32_t *first,
                                uint32_t *n);
 /* XXH3-128 over the live rows of every state plane of a stream, walking the state table: rows a
- * rollback dropped, spare ring rows and the other version do not count. */
+ * rollback dropped, spare ring rows and the other version do not count. Zero when the device is
+ * lost. */
 struct glm_hash {
     uint64_t low, high;
 };
@@ -105,9 +112,14 @@ struct glm_hash glm_engine_state_hash(const struct glm_engine *e, uint32_t strea
 typedef void (*glm_mark_hook)(void *context, const struct glm_engine *e, const char *program,
                               const char *mark, uint32_t layer);
 void glm_engine_set_mark_hook(struct glm_engine *e, glm_mark_hook hook, void *context);
-/* A buffer of the arena that runs now, as stored; *n_cols, dtype "f32", "bf16" or "i32". */
+/* A buffer of the arena that runs now, as stored; *n_cols, dtype "f32", "bf16" or "i32". Valid
+ * until the next look. */
 const void *glm_engine_buffer(const struct glm_engine *e, const char *name, uint64_t *n_cols,
                               const char **dtype);
+
+/* Its executor, for selftest.h. */
+struct glm_exec;
+struct glm_exec *glm_engine_exec(struct glm_engine *e);
 
 struct glm_engine_stats {
     uint64_t rounds, decode_rows, prefill_rows;

@@ -1,43 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links programs and runs them. Owns the flat steps and the order of everything in a round: kernel,
- * barrier, exchange. Names are resolved here once; what a kernel computes is its body's, what a
- * collective costs is the links'. How bytes are counted: count_step. */
-#include "runtime/exec.h"
+/* Links programs. Owns the flat steps: names are resolved here once, and counted is what a step
+ * touches (glm_exec_count). How steps run is the device's, what a kernel computes its body's. */
+#include "runtime/exec_step.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-struct glm_exec_step {
-    enum glm_step_kind kind; /* never GLM_STEP_BLOCK */
-    const char *name;        /* kernel or mark */
-    uint32_t layer;
-    /* kernel */
-    glm_host_kernel run;
-    void **args;
-    uint64_t fixed_read;                /* bytes of its whole weights */
-    uint64_t picked_row;                /* of them a row, when it only looks rows up; else 0 */
-    uint64_t stream_read, stream_write; /* bytes a stream of the round */
-    uint64_t row_write;                 /* bytes a row */
-    uint64_t member_read;               /* bytes of one stacked member, all its weights */
-    const int32_t *ids;                 /* which members the rows touch */
-    uint32_t n_ids, n_members;
-    bool out_rows; /* works on wanted rows only */
-    /* sum, gather */
-    struct glm_collective_step *collective; /* NULL when world is 1 */
-    const void *from;
-    void *to;
-    uint64_t row_bytes;
-    enum glm_buffer_per per;
-};
-
-/* What an argument's name turned out to be. */
-struct target {
-    void *address;
-    const struct glm_plan_weight *weight;
-    const struct glm_plan_state *state;
-    const struct glm_plan_buffer *buffer;
-};
 
 struct linker {
     struct glm_exec *x;
@@ -72,15 +39,17 @@ static bool family_has(const char *pattern, const uint32_t *layers, uint32_t n_l
 }
 
 static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *name,
-                        struct target *out)
+                        struct glm_exec_target *out)
 {
     const struct glm_plan *p = x->plan;
     uint32_t layer_i;
-    *out = (struct target){0};
+    *out = (struct glm_exec_target){0};
+    unsigned char *base = x->memory->base;
     for (uint32_t i = 0; i < p->n_buffers; i++) {
         uint64_t at = x->memory->buffers[(uint64_t)arena_i * p->n_buffers + i];
         if (strcmp(p->buffers[i].name, name) == 0 && at != GLM_NOWHERE) {
-            *out = (struct target){.address = x->memory->base + at, .buffer = &p->buffers[i]};
+            *out = (struct glm_exec_target){
+                .address = base + at, .base = base + at, .buffer = &p->buffers[i]};
             return true;
         }
     }
@@ -88,7 +57,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         const struct glm_plan_weight *w = &p->weights[i];
         if (family_has(w->name, w->layers, w->n_layers, name, &layer_i)) {
             uint64_t at = x->memory->weights[i] + layer_i * glm_weight_stride(w);
-            *out = (struct target){.address = x->memory->base + at, .weight = w};
+            *out = (struct glm_exec_target){.address = base + at, .base = base + at, .weight = w};
             return true;
         }
     }
@@ -97,7 +66,8 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
         if (family_has(plane->state->name, plane->state->layers, plane->state->n_layers, name,
                        &layer_i) &&
             layer_i == plane->layer_i) {
-            *out = (struct target){.address = plane->base, .state = plane->state};
+            *out = (struct glm_exec_target){
+                .address = plane->base, .base = plane->base, .plane = plane};
             return true;
         }
     }
@@ -105,7 +75,7 @@ static bool find_target(const struct glm_exec *x, uint32_t arena_i, const char *
 }
 
 /* Bytes of one element for a +COLUMN offset; 0: the thing has no columns. */
-static uint32_t element_bytes(const struct glm_exec *x, const struct target *t)
+static uint32_t element_bytes(const struct glm_exec *x, const struct glm_exec_target *t)
 {
     if (t->buffer)
         return glm_buffer_element_bytes(x->plan, t->buffer);
@@ -116,7 +86,7 @@ static uint32_t element_bytes(const struct glm_exec *x, const struct target *t)
 }
 
 static enum glm_status resolve(struct linker *l, const char *value, uint32_t layer,
-                               struct target *out)
+                               struct glm_exec_target *out)
 {
     char name[256];
     const char *program = l->program->program->name;
@@ -164,21 +134,22 @@ static enum glm_status add_step(struct linker *l, struct glm_exec_step **out)
 /* Weights are read whole, those of several members by member; state rows by unit: a stream's row
  * each way that the direction says, one row a new token. Rows of the context that a kernel reads
  * depend on data and are not counted here; a plan's price (codegen/graph.h) has the same rule. */
-static void count_argument(struct glm_exec_step *s, const struct target *t,
+static void count_argument(struct glm_exec_step *s, const struct glm_exec_target *t,
                            const struct glm_manifest_arg *arg)
 {
+    const struct glm_plan_state *state = t->plane ? t->plane->state : NULL;
     bool in = strcmp(arg->direction, "out") != 0, out = strcmp(arg->direction, "in") != 0;
     if (t->weight && t->weight->n_members > 1) {
         s->n_members = t->weight->n_members;
         s->member_read += t->weight->bytes / t->weight->n_members;
     } else if (t->weight) {
         s->fixed_read += t->weight->bytes;
-    } else if (t->state && t->state->unit == GLM_UNIT_STREAM) {
-        s->stream_read += in ? t->state->row_bytes : 0;
-        s->stream_write += out ? t->state->row_bytes : 0;
-    } else if (t->state && out) {
-        s->row_write += t->state->unit == GLM_UNIT_POOL ? t->state->row_bytes / t->state->per
-                                                        : t->state->row_bytes;
+    } else if (state && state->unit == GLM_UNIT_STREAM) {
+        s->stream_read += in ? state->row_bytes : 0;
+        s->stream_write += out ? state->row_bytes : 0;
+    } else if (state && out) {
+        s->row_write +=
+            state->unit == GLM_UNIT_POOL ? state->row_bytes / state->per : state->row_bytes;
     } else if (t->buffer) {
         s->out_rows = s->out_rows || t->buffer->per == GLM_PER_OUT;
         if (in && !out && !s->ids && strcmp(t->buffer->dtype, "i32") == 0) {
@@ -231,9 +202,11 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
     step->kind = GLM_STEP_KERNEL;
     step->name = k->name;
     step->layer = layer;
-    step->run = x->kernels[k - x->plan->kernels].run;
-    step->args = ARENA_ARRAY(l->arena, m->n_args > 0 ? m->n_args : 1, void *);
-    if (!step->args)
+    step->kernel_i = (uint32_t)(k - x->plan->kernels);
+    step->manifest = m;
+    step->args = ARENA_ARRAY(l->arena, m->n_args + 1, void *);
+    step->targets = ARENA_ARRAY(l->arena, m->n_args + 1, struct glm_exec_target);
+    if (!step->args || !step->targets)
         return glm_fail(l->err, GLM_ENOMEM, "cannot link program '%s': out of memory", program);
     uint32_t n_found = 0;
     for (uint32_t i = 0; i < m->n_args; i++) {
@@ -246,12 +219,11 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
                             "cannot link program '%s': kernel '%s' lacks argument '%s'", program,
                             k->name, m->args[i].name);
         }
-        struct target target;
-        st = resolve(l, value, layer, &target);
+        st = resolve(l, value, layer, &step->targets[i]);
         if (st != GLM_OK)
             return st;
-        step->args[i] = target.address;
-        count_argument(step, &target, &m->args[i]);
+        step->args[i] = step->targets[i].address;
+        count_argument(step, &step->targets[i], &m->args[i]);
     }
     if (n_found != s->n_args)
         return glm_fail(l->err, GLM_EPLAN,
@@ -267,7 +239,7 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
 {
     struct glm_exec *x = l->x;
     const char *program = l->program->program->name;
-    struct target from, to;
+    struct glm_exec_target from, to;
     enum glm_status st = resolve(l, s->from, layer, &from);
     if (st == GLM_OK)
         st = resolve(l, s->to, layer, &to);
@@ -294,12 +266,9 @@ static enum glm_status link_collective(struct linker *l, const struct glm_plan_s
     step->to = to.address;
     step->row_bytes = bytes * from.buffer->n_cols;
     step->per = from.buffer->per;
-    if (!x->collective)
-        return GLM_OK;
-    uint64_t rows = glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]);
-    return glm_collective_prepare(x->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
-                                  step->from, step->to, rows * step->row_bytes, &step->collective,
-                                  l->err);
+    step->max_bytes =
+        glm_buffer_rows(from.buffer, &x->plan->arenas[l->program->arena_i]) * step->row_bytes;
+    return GLM_OK;
 }
 
 static enum glm_status link_steps(struct linker *l, const struct glm_plan_step *steps, uint32_t n,
@@ -362,7 +331,7 @@ enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct gl
                 return st;
         }
     }
-    return GLM_OK;
+    return x->device->ops->link(x->device, x, err);
 }
 
 const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const char *program,
@@ -378,7 +347,7 @@ const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const cha
 void *glm_exec_buffer(const struct glm_exec *x, uint32_t arena_i, const char *name,
                       const struct glm_plan_buffer **buffer)
 {
-    struct target t;
+    struct glm_exec_target t;
     if (!find_target(x, arena_i, name, &t) || !t.buffer)
         return NULL;
     if (buffer)
@@ -387,21 +356,6 @@ void *glm_exec_buffer(const struct glm_exec *x, uint32_t arena_i, const char *na
 }
 
 /* ---- running ---- */
-
-struct run {
-    struct glm_exec *x;
-    const struct glm_exec_program *program;
-    const struct glm_round *round;
-    struct glm_error *err;
-    enum glm_status status; /* written by thread 0 between barriers */
-};
-
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000U + (uint64_t)t.tv_nsec;
-}
 
 static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step *s, uint32_t n_rows)
 {
@@ -417,9 +371,8 @@ static uint32_t distinct_members(struct glm_exec *x, const struct glm_exec_step 
     return n;
 }
 
-/* Before a launch, on thread 0: what it will touch. Its inputs are ready and nobody writes them. */
-static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
-                       const struct glm_round *round)
+void glm_exec_count(struct glm_exec *x, const struct glm_exec_step *s,
+                    const struct glm_round *round)
 {
     struct glm_exec_counts *c = &x->counts;
     uint64_t n_rows = (uint64_t)round->n_rows, n_streams = (uint64_t)round->n_streams;
@@ -433,72 +386,18 @@ static void count_step(struct glm_exec *x, const struct glm_exec_step *s,
     c->state_read_bytes += n_streams * s->stream_read;
     c->state_bytes += n_streams * (s->stream_read + s->stream_write);
     c->row_bytes += n_rows * s->row_write;
-    if (s->member_read > 0 && s->ids)
+    if (s->member_read > 0 && s->ids && x->device->ops->host_memory)
         c->weight_bytes += s->member_read * distinct_members(x, s, (uint32_t)n_rows);
 }
 
-static void exchange(struct run *r, const struct glm_exec_step *s)
+uint64_t glm_exec_exchange_bytes(const struct glm_exec_step *s, uint64_t n_rows, uint64_t n_out)
 {
-    uint64_t rows = s->per == GLM_PER_ROW   ? (uint64_t)r->round->n_rows
-                    : s->per == GLM_PER_OUT ? (uint64_t)r->round->n_out
-                                            : 1;
-    size_t bytes = (size_t)(rows * s->row_bytes);
-    if (bytes == 0)
-        return;
-    if (!s->collective) {
-        if (s->from != s->to)
-            memcpy(s->to, s->from, bytes);
-        return;
-    }
-    uint64_t start = now_ns();
-    r->status = glm_collective_run(s->collective, bytes, r->err);
-    r->x->counts.exchange_ns += now_ns() - start;
-}
-
-static void run_on_thread(void *context, uint32_t thread)
-{
-    struct run *r = context;
-    struct glm_exec *x = r->x;
-    struct glm_launch launch = {.thread = thread,
-                                .n_threads = glm_team_threads(x->team),
-                                .round = r->round,
-                                .scratch = x->memory->base + x->memory->scratch,
-                                .barrier = glm_team_barrier,
-                                .barrier_state = x->team};
-    for (uint32_t i = 0; i < r->program->n_steps; i++) {
-        const struct glm_exec_step *s = &r->program->steps[i];
-        switch (s->kind) {
-        case GLM_STEP_KERNEL:
-            if (thread == 0)
-                count_step(x, s, r->round);
-            s->run(&launch, s->args);
-            glm_team_barrier(x->team);
-            break;
-        case GLM_STEP_SUM:
-        case GLM_STEP_GATHER:
-            if (thread == 0)
-                exchange(r, s);
-            glm_team_barrier(x->team);
-            if (r->status != GLM_OK)
-                return;
-            break;
-        case GLM_STEP_MARK:
-            if (!x->mark)
-                break;
-            if (thread == 0)
-                x->mark(x->mark_context, r->program, s->name, s->layer);
-            glm_team_barrier(x->team);
-            break;
-        case GLM_STEP_BLOCK:
-            break;
-        }
-    }
+    uint64_t rows = s->per == GLM_PER_ROW ? n_rows : s->per == GLM_PER_OUT ? n_out : 1;
+    return rows * s->row_bytes;
 }
 
 enum glm_status glm_exec_run(struct glm_exec *x, const struct glm_exec_program *program,
-                             const struct glm_round *round, struct glm_error *err)
+                             const struct glm_round *round, uint64_t *ns, struct glm_error *err)
 {
-    struct run r = {.x = x, .program = program, .round = round, .err = err};
-    glm_team_run(x->team, run_on_thread, &r);
-    return r.status;
+    return x->device->ops->run(x->device, program, round, ns, err);
 }

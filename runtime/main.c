@@ -2,6 +2,7 @@
 /* glmd: options, signals and the stacks that a stuck set asks for. Everything else is daemon.c.
  * Signals reach the daemon as a pipe that turns readable; the handlers touch nothing else. */
 #include "runtime/daemon.h"
+#include "runtime/lane_selftest.h"
 #include "spec/base/log.h"
 
 #include <dirent.h>
@@ -21,6 +22,7 @@ enum { EXIT_USAGE = 64, MAX_FRAMES = 64, STACK_WAIT_MS = 500 };
 
 static const char usage[] =
     "usage: glmd --launch DIR/launch.json --rank N [--control HOST:PORT] [--epoch E]\n"
+    "       glmd selftest --launch DIR/launch.json --rank N [-o json]\n"
     "       glmd --help | --version\n"
     "\n"
     "Runs one rank of an applied lane. `glmctl apply` starts rank 0, which starts the others.\n"
@@ -28,6 +30,12 @@ static const char usage[] =
     "  --rank N      which rank; 0 is the head: it supervises the others and serves the API\n"
     "  --control A   where the head is reached; ranks above 0, default from head.json\n"
     "  --epoch E     the set that the rank is started for, default from head.json\n"
+    "\n"
+    "`selftest` compares every kernel of the rank's plan on its GPU with this machine's own, on as "
+    "few\n"
+    "layers as launch them all; it needs a C compiler ($GLM_HOST_CC) and the lane stopped, or "
+    "memory\n"
+    "for both. Exit: 0 all as promised, 1 not.\n"
     "\n"
     "Exit: 0 stopped in order, 1 failed (the log and `glmctl status` say why), 64 usage.\n"
     "GLM_LOG=error|warn|info|trace sets how much is logged.\n";
@@ -94,6 +102,27 @@ static int install_signals(void)
            sigaction(SIGPIPE, &ignore, NULL) | sigaction(SIGUSR2, &stack, NULL);
 }
 
+static int selftest(int argc, char **argv)
+{
+    struct glm_daemon_config config = {0};
+    struct glm_error err = {0};
+    bool json =
+        argc > 2 && strcmp(argv[argc - 2], "-o") == 0 && strcmp(argv[argc - 1], "json") == 0;
+    bool passed = false;
+    if (glm_daemon_options(argc - (json ? 2 : 0), argv, &config, &err) != GLM_OK) {
+        fprintf(stderr, "glmd: %s\n%s", err.message, usage);
+        return EXIT_USAGE;
+    }
+    enum glm_status st =
+        glm_lane_selftest(config.launch_path, config.rank, json, stdout, &passed, &err);
+    if (st == GLM_OK)
+        return passed ? 0 : 1;
+    fprintf(stderr, "glmd: %s\n", err.message);
+    if (err.hint[0] != '\0')
+        fprintf(stderr, "  hint: %s\n", err.hint);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     char program[4096] = "";
@@ -111,6 +140,8 @@ int main(int argc, char **argv)
         fputs(usage, stdout);
         return 0;
     }
+    if (argc > 1 && strcmp(argv[1], "selftest") == 0)
+        return selftest(argc - 1, argv + 1);
     if (glm_daemon_options(argc, argv, &config, &err) != GLM_OK) {
         fprintf(stderr, "glmd: %s\n%s", err.message, usage);
         return EXIT_USAGE;

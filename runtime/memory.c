@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout of a host rank's memory. Owns offsets and the mapping; sizes
- * are codegen/memory.h's, what is put there belongs to
- * weights.c (weights), state.c (planes) and the kernels (buffers, scratch). */
+/* Layout of a rank's memory. Owns offsets; sizes are codegen/memory.h's, the memory itself is the
+ * device's, what is put there belongs to weights.c (weights), state.c (planes) and the kernels
+ * (buffers, scratch). */
 #include "runtime/memory.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 static uint64_t align_up(uint64_t bytes)
 {
@@ -100,11 +98,15 @@ enum glm_status glm_memory_lay_out(struct glm_memory *m, const struct glm_plan *
         st = place(m, states->planes[i].bytes, &m->planes[i], &m->state_bytes, err);
     for (uint32_t a = 0; st == GLM_OK && a < plan->n_arenas; a++)
         st = lay_out_arena(m, a, used, err);
-    uint64_t scratch = 0;
+    uint64_t scratch = 0, tickets = 0;
     if (st == GLM_OK)
-        st = glm_scratch_bytes(plan, manifests, n_manifests, n_threads, &scratch, err);
+        st = glm_plan_uses_cuda(plan)
+                 ? glm_cuda_scratch(plan, manifests, n_manifests, &scratch, &tickets, err)
+                 : glm_scratch_bytes(plan, manifests, n_manifests, n_threads, &scratch, err);
     if (st == GLM_OK)
         st = place(m, scratch, &m->scratch, &m->scratch_bytes, err);
+    if (st == GLM_OK)
+        st = place(m, tickets, &m->tickets, &m->scratch_bytes, err);
     return st;
 }
 
@@ -130,26 +132,13 @@ enum glm_status glm_memory_check(const struct glm_memory *m, uint64_t limit_byte
     return GLM_ECAPACITY;
 }
 
-enum glm_status glm_memory_map(struct glm_memory *m, struct glm_states *states,
-                               struct glm_error *err)
+enum glm_status glm_memory_take(struct glm_memory *m, struct glm_states *states,
+                                struct glm_device *device, struct glm_error *err)
 {
-    size_t bytes = m->bytes > 0 ? (size_t)m->bytes : 1;
-    void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED)
-        return glm_fail(err, GLM_ENOMEM, "cannot map %.1f MiB for rank %u: %s", mib(m->bytes),
-                        m->plan->rank, strerror(errno));
-    /* Weights stream: fewer translations. Where there are no huge pages nothing is lost. */
-    madvise(base, bytes, MADV_HUGEPAGE);
-    m->base = base;
-    for (uint32_t i = 0; i < states->n_planes; i++)
+    char what[64];
+    snprintf(what, sizeof what, "rank %u", m->plan->rank);
+    enum glm_status st = device->ops->alloc(device, what, m->bytes, &m->base, err);
+    for (uint32_t i = 0; st == GLM_OK && i < states->n_planes; i++)
         states->planes[i].base = m->base + m->planes[i];
-    return GLM_OK;
-}
-
-void glm_memory_release(struct glm_memory *m)
-{
-    if (m->base)
-        munmap(m->base, m->bytes > 0 ? (size_t)m->bytes : 1);
-    m->base = NULL;
+    return st;
 }

@@ -6,6 +6,7 @@
 #define GLM_RUNTIME_SERVE_H
 
 #include "runtime/collective.h"
+#include "runtime/link.h"
 #include "spec/base/buf.h"
 
 #include <stdbool.h>
@@ -62,11 +63,12 @@ struct glm_supervise_times glm_supervise_defaults(void);
  */
 struct glm_lane_info {
     uint32_t rank, world;
-    const char *transport; /* "shm", "tcp" */
-    const char *control;   /* host that rank 0's control binds */
-    const char *link_host; /* host that this rank's tcp links bind */
-    size_t max_message;    /* largest contribution to a collective, bytes */
-    bool spin;             /* threads of all ranks here <= cores */
+    const char *devices[GLM_LINK_MAX_WORLD]; /* of each rank, for status: "cpu", "cuda:0" */
+    const char *transport;                   /* "shm", "tcp" */
+    const char *control;                     /* host that rank 0's control binds */
+    const char *link_host;                   /* host that this rank's tcp links bind */
+    size_t max_message;                      /* largest contribution to a collective, bytes */
+    bool spin;                               /* threads of all ranks here <= cores */
     char set_digest[GLM_DIGEST_CHARS + 1];
     char kernels_digest[GLM_DIGEST_CHARS + 1];
     char settings_digest[GLM_DIGEST_CHARS + 1];

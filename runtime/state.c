@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* State planes: sizes, addresses of rows, clear, copy, hash. Owns what a row's address is on the
  * runtime's side (the kernels' side is the prelude's); which extents and slots belong to whom is
- * book.c's. Every function is a loop over planes with one case a unit. */
+ * book.c's. Every function is a loop over planes, and over runs of rows that lie together. */
 #include "runtime/state.h"
 
 #include <string.h>
@@ -45,6 +45,12 @@ static struct live_rows live_rows(const struct glm_plan_state *s, uint32_t n_con
     return (struct live_rows){0, 1};
 }
 
+/* Rows of a plane that lie together. */
+struct row_run {
+    unsigned char *at;
+    uint64_t n;
+};
+
 static unsigned char *stream_row(const struct glm_state_plane *p, uint32_t slot, uint32_t version)
 {
     const struct glm_plan_state *s = p->state;
@@ -52,18 +58,22 @@ static unsigned char *stream_row(const struct glm_state_plane *p, uint32_t slot,
     return p->base + row * s->row_bytes;
 }
 
-static unsigned char *ring_row(const struct glm_state_plane *p, uint32_t slot, uint64_t row)
+static struct row_run ring_run(const struct glm_state_plane *p, uint32_t slot, uint64_t row,
+                               uint64_t n)
 {
     const struct glm_plan_state *s = p->state;
-    return p->base + ((uint64_t)slot * s->ring + row % s->ring) * s->row_bytes;
+    uint64_t in_ring = row % s->ring, left = s->ring - in_ring;
+    return (struct row_run){p->base + ((uint64_t)slot * s->ring + in_ring) * s->row_bytes,
+                            n < left ? n : left};
 }
 
-static unsigned char *pool_row(const struct glm_state_plane *p, const int32_t *extents,
-                               uint64_t row)
+static struct row_run pool_run(const struct glm_state_plane *p, const int32_t *extents,
+                               uint64_t row, uint64_t n)
 {
-    uint64_t per_extent = extent_rows(p->state);
-    uint64_t at = (uint64_t)extents[row / per_extent] * per_extent + row % per_extent;
-    return p->base + at * p->state->row_bytes;
+    uint64_t per_extent = extent_rows(p->state), in_extent = row % per_extent;
+    uint64_t at = (uint64_t)extents[row / per_extent] * per_extent + in_extent;
+    uint64_t left = per_extent - in_extent;
+    return (struct row_run){p->base + at * p->state->row_bytes, n < left ? n : left};
 }
 
 static enum glm_status check_state(const struct glm_plan_state *s, struct glm_error *err)
@@ -137,10 +147,28 @@ void glm_states_clear_slot(const struct glm_states *s, uint32_t slot)
 {
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
+        uint64_t row_bytes = p->state->row_bytes;
         if (p->state->unit == GLM_UNIT_STREAM)
-            memset(stream_row(p, slot, 0), 0, p->state->row_bytes);
+            s->device->ops->fill(s->device, stream_row(p, slot, 0), 0, row_bytes);
         else if (p->state->unit == GLM_UNIT_RING)
-            memset(ring_row(p, slot, 0), 0, p->state->ring * p->state->row_bytes);
+            s->device->ops->fill(s->device, ring_run(p, slot, 0, 1).at, 0,
+                                 p->state->ring * row_bytes);
+    }
+}
+
+/* Both slots have a position's row at the same place in their rings. */
+static void copy_ring(const struct glm_states *s, const struct glm_state_plane *p,
+                      uint32_t from_slot, uint32_t n_context, uint32_t to_slot)
+{
+    struct live_rows live = live_rows(p->state, n_context);
+    uint64_t row_bytes = p->state->row_bytes;
+    s->device->ops->fill(s->device, ring_run(p, to_slot, 0, 1).at, 0, p->state->ring * row_bytes);
+    while (live.n > 0) {
+        struct row_run run = ring_run(p, from_slot, live.first, live.n);
+        s->device->ops->copy(s->device, ring_run(p, to_slot, live.first, live.n).at, run.at,
+                             run.n * row_bytes);
+        live.first += run.n;
+        live.n -= run.n;
     }
 }
 
@@ -149,15 +177,11 @@ void glm_states_copy_slot(const struct glm_states *s, uint32_t from_slot,
 {
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
-        if (p->state->unit == GLM_UNIT_STREAM) {
-            memcpy(stream_row(p, to_slot, 0), stream_row(p, from_slot, from->version),
-                   p->state->row_bytes);
-        } else if (p->state->unit == GLM_UNIT_RING) {
-            struct live_rows live = live_rows(p->state, from->n_context);
-            memset(ring_row(p, to_slot, 0), 0, p->state->ring * p->state->row_bytes);
-            for (uint64_t r = live.first; r < live.first + live.n; r++)
-                memcpy(ring_row(p, to_slot, r), ring_row(p, from_slot, r), p->state->row_bytes);
-        }
+        if (p->state->unit == GLM_UNIT_STREAM)
+            s->device->ops->copy(s->device, stream_row(p, to_slot, 0),
+                                 stream_row(p, from_slot, from->version), p->state->row_bytes);
+        else if (p->state->unit == GLM_UNIT_RING)
+            copy_ring(s, p, from_slot, from->n_context, to_slot);
     }
 }
 
@@ -178,29 +202,31 @@ void glm_states_copy_extent(const struct glm_states *s, uint32_t n_context, uint
         if (first >= end)
             continue;
         uint64_t in_extent = first % per_extent;
-        memcpy(p->base + ((uint64_t)to * per_extent + in_extent) * row_bytes,
-               p->base + ((uint64_t)from * per_extent + in_extent) * row_bytes,
-               (end - first) * row_bytes);
+        s->device->ops->copy(s->device,
+                             p->base + ((uint64_t)to * per_extent + in_extent) * row_bytes,
+                             p->base + ((uint64_t)from * per_extent + in_extent) * row_bytes,
+                             (end - first) * row_bytes);
     }
 }
 
-static const unsigned char *live_row(const struct glm_state_plane *p, uint32_t slot,
-                                     const struct glm_holder *h, uint64_t row)
+static struct row_run live_run(const struct glm_state_plane *p, uint32_t slot,
+                               const struct glm_holder *h, struct live_rows live)
 {
     switch (p->state->unit) {
     case GLM_UNIT_TOKEN:
     case GLM_UNIT_POOL:
-        return pool_row(p, h->extents, row);
+        return pool_run(p, h->extents, live.first, live.n);
     case GLM_UNIT_RING:
-        return ring_row(p, slot, row);
+        return ring_run(p, slot, live.first, live.n);
     case GLM_UNIT_STREAM:
         break;
     }
-    return stream_row(p, slot, h->version);
+    return (struct row_run){stream_row(p, slot, h->version), 1};
 }
 
-struct glm_hash glm_states_hash(const struct glm_states *s, uint32_t slot,
-                                const struct glm_holder *h)
+enum glm_status glm_states_hash(const struct glm_states *s, uint32_t slot,
+                                const struct glm_holder *h, struct glm_hash *out,
+                                struct glm_error *err)
 {
     XXH3_state_t state;
     XXH3_INITSTATE(&state);
@@ -209,9 +235,19 @@ struct glm_hash glm_states_hash(const struct glm_states *s, uint32_t slot,
     for (uint32_t i = 0; i < s->n_planes; i++) {
         const struct glm_state_plane *p = &s->planes[i];
         struct live_rows live = live_rows(p->state, h->n_context);
-        for (uint64_t r = live.first; r < live.first + live.n; r++)
-            XXH3_128bits_update(&state, live_row(p, slot, h, r), p->state->row_bytes);
+        while (live.n > 0) {
+            struct row_run run = live_run(p, slot, h, live);
+            const void *bytes;
+            enum glm_status st =
+                s->device->ops->view(s->device, run.at, run.n * p->state->row_bytes, &bytes, err);
+            if (st != GLM_OK)
+                return st;
+            XXH3_128bits_update(&state, bytes, run.n * p->state->row_bytes);
+            live.first += run.n;
+            live.n -= run.n;
+        }
     }
     XXH128_hash_t hash = XXH3_128bits_digest(&state);
-    return (struct glm_hash){.low = hash.low64, .high = hash.high64};
+    *out = (struct glm_hash){.low = hash.low64, .high = hash.high64};
+    return GLM_OK;
 }

@@ -7,16 +7,18 @@
 #define GLM_RUNTIME_STATE_H
 
 #include "runtime/book.h"
+#include "runtime/device.h"
 
 struct glm_state_plane {
     const struct glm_plan_state *state;
     uint32_t layer_i; /* index in state->layers */
     uint64_t bytes;
-    unsigned char *base; /* set once memory is laid out */
+    unsigned char *base; /* the device's address, set once memory is laid out */
 };
 
 struct glm_states {
     const struct glm_plan *plan;
+    struct glm_device *device; /* set by the owner: what clear, copy and hash go through */
     struct glm_state_plane *planes;
     uint32_t n_planes;
 };
@@ -36,8 +38,9 @@ void glm_states_copy_slot(const struct glm_states *s, uint32_t from_slot,
 void glm_states_copy_extent(const struct glm_states *s, uint32_t n_context, uint32_t index,
                             int32_t from, int32_t to);
 /* XXH3-128 over the live rows of every plane, in table order, rows in position order: where they
- * lie in pool, ring and versions does not matter. */
-struct glm_hash glm_states_hash(const struct glm_states *s, uint32_t slot,
-                                const struct glm_holder *h);
+ * lie in pool, ring and versions does not matter. Errors: the device's. */
+enum glm_status glm_states_hash(const struct glm_states *s, uint32_t slot,
+                                const struct glm_holder *h, struct glm_hash *out,
+                                struct glm_error *err);
 
 #endif

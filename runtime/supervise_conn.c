@@ -195,13 +195,14 @@ static void rank_says(struct head *h, struct conn_entry *e, const struct glm_con
 static void write_rank(const struct head *h, uint32_t i, struct buf *b)
 {
     const struct rank_entry *r = &h->ranks[i];
-    buf_printf(b,
-               "%s{\"rank\": %u, \"pid\": %ld, \"state\": \"%s\", \"done_bytes\": %llu, "
-               "\"total_bytes\": %llu, \"memory_bytes\": %llu, \"round\": %llu, "
-               "\"restarts\": %u, \"last_error\": ",
-               i == 0 ? "" : ", ", i, r->pid, rank_state_text(r->state),
-               (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes,
-               (unsigned long long)r->memory_bytes, (unsigned long long)r->round, r->restarts);
+    buf_printf(
+        b,
+        "%s{\"rank\": %u, \"pid\": %ld, \"state\": \"%s\", \"device\": \"%s\", "
+        "\"done_bytes\": %llu, \"total_bytes\": %llu, \"memory_bytes\": %llu, \"round\": %llu, "
+        "\"restarts\": %u, \"last_error\": ",
+        i == 0 ? "" : ", ", i, r->pid, rank_state_text(r->state), h->lane->devices[i],
+        (unsigned long long)r->done_bytes, (unsigned long long)r->total_bytes,
+        (unsigned long long)r->memory_bytes, (unsigned long long)r->round, r->restarts);
     buf_json_string(b, r->last_error, strlen(r->last_error));
     buf_str(b, "}");
 }

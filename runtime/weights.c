@@ -4,6 +4,7 @@
  * of tensors against the plan. Bytes come from tensor_read.c, forms from form_*.c (forms.h). */
 #include "runtime/weights.h"
 
+#include "codegen/forms.h"
 #include "runtime/forms.h"
 #include "runtime/tensor_read.h"
 
@@ -28,7 +29,8 @@ struct load {
     const struct glm_weights_load *in;
     struct glm_tensor_files files;
     struct cut *cuts; /* [n_weights] */
-    uint64_t n_units, total_bytes, buffer_bytes;
+    uint64_t n_units, total_bytes;
+    uint64_t buffer_bytes, staging_bytes; /* the largest unit, as stored and in its device form */
     atomic_ullong next, done_bytes;
     atomic_int status; /* the first failure */
     atomic_flag failing;
@@ -42,7 +44,8 @@ struct unit {
     uint32_t layer_i, member;
     uint32_t part_i;
     uint64_t first, n;
-    unsigned char *out; /* the member's device form */
+    uint64_t row0;      /* the form's row that the first of them fills */
+    unsigned char *out; /* the member's device form, the device's address */
 };
 
 static uint64_t slice_count(const struct glm_slice *s)
@@ -91,7 +94,8 @@ static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_
     return GLM_OK;
 }
 
-static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut)
+static enum glm_status cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut,
+                                  struct glm_error *err)
 {
     uint64_t n_layers = w->n_layers > 0 ? w->n_layers : 1;
     cut->exl3 = is_exl3(w);
@@ -110,6 +114,12 @@ static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct c
         if (cut->exl3)
             bytes = p->n_rows * p->n_cols / 8 * trellis_bits(w) + 2 * (p->n_rows + p->n_cols) + 256;
         l->buffer_bytes = bytes > l->buffer_bytes ? bytes : l->buffer_bytes;
+        uint64_t staged;
+        enum glm_status st =
+            glm_form_bytes(w->form, chunk < w->n_rows ? chunk : w->n_rows, w->n_cols, &staged, err);
+        if (st != GLM_OK)
+            return st;
+        l->staging_bytes = staged > l->staging_bytes ? staged : l->staging_bytes;
         cut->chunk_rows[i] = chunk;
         cut->n_chunks[i] = w->n_cols > 0 ? (rows + chunk - 1) / chunk : 0;
         cut->member_units += cut->n_chunks[i];
@@ -117,6 +127,7 @@ static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct c
     cut->n_units = cut->member_units * w->n_members * n_layers;
     l->n_units += cut->n_units;
     l->total_bytes += w->bytes * n_layers;
+    return GLM_OK;
 }
 
 /* Unit number u of the whole load. */
@@ -138,6 +149,9 @@ static struct unit find_unit(const struct load *l, uint64_t u)
     unit.first = u * cut->chunk_rows[unit.part_i];
     uint64_t left = cut->part_rows[unit.part_i] - unit.first;
     unit.n = left < cut->chunk_rows[unit.part_i] ? left : cut->chunk_rows[unit.part_i];
+    unit.row0 = unit.first;
+    for (uint32_t part_i = 0; part_i < unit.part_i; part_i++)
+        unit.row0 += cut->part_rows[part_i];
     unit.out = l->in->memory->base + l->in->memory->weights[i] +
                unit.layer_i * glm_weight_stride(w) + unit.member * (w->bytes / w->n_members);
     return unit;
@@ -228,8 +242,23 @@ static enum glm_status read_taken(const struct load *l, const struct glm_tensor 
     return st;
 }
 
-static enum glm_status load_rows(const struct load *l, const struct unit *u, unsigned char *buffer,
-                                 struct glm_error *err)
+/* The planes of a form of the unit's rows alone → those of the whole member on the device. */
+static enum glm_status upload_rows(const struct load *l, const struct unit *u, uint32_t thread,
+                                   const unsigned char *staged, struct glm_error *err)
+{
+    struct glm_form_layout from, to;
+    struct glm_device *d = l->in->device;
+    enum glm_status st = glm_form_layout(u->w->form, u->n, u->w->n_cols, &from, err);
+    if (st == GLM_OK)
+        st = glm_form_layout(u->w->form, u->w->n_rows, u->w->n_cols, &to, err);
+    for (uint32_t i = 0; st == GLM_OK && i < from.n_planes; i++)
+        st = d->ops->upload(d, thread, u->out + to.offset[i] + to.bytes[i] / u->w->n_rows * u->row0,
+                            staged + from.offset[i], from.bytes[i], err);
+    return st;
+}
+
+static enum glm_status load_rows(const struct load *l, const struct unit *u, uint32_t thread,
+                                 unsigned char *buffer, struct glm_error *err)
 {
     const struct glm_plan_weight *w = u->w;
     struct glm_plan_part part = w->parts[u->part_i];
@@ -244,15 +273,17 @@ static enum glm_status load_rows(const struct load *l, const struct unit *u, uns
         st = read_taken(l, t, &part, u->first, u->n, buffer, err);
     if (st != GLM_OK)
         return st;
-    uint64_t row0 = u->first;
-    for (uint32_t i = 0; i < u->part_i; i++)
-        row0 += u->cut->part_rows[i];
     /* What was read is the whole of a smaller tensor. */
     bool grouped = strcmp(w->form, "bf16_t") == 0;
     uint64_t take = grouped ? part.rows.take : u->n;
     part.n_rows = u->n;
     part.rows = (struct glm_slice){.take = take, .groups = u->n / take, .stride = take};
-    return glm_form_place(w->form, &part, buffer, dtype, w->n_rows, w->n_cols, row0, u->out, err);
+    unsigned char *staged = l->in->device->ops->staging(l->in->device, thread);
+    if (staged == NULL)
+        return glm_form_place(w->form, &part, buffer, dtype, w->n_rows, w->n_cols, u->row0, u->out,
+                              err);
+    st = glm_form_place(w->form, &part, buffer, dtype, u->n, w->n_cols, 0, staged, err);
+    return st == GLM_OK ? upload_rows(l, u, thread, staged, err) : st;
 }
 
 static enum glm_status read_scales(const struct load *l, const struct unit *u, const char *suffix,
@@ -271,8 +302,8 @@ static enum glm_status read_scales(const struct load *l, const struct unit *u, c
 
 /* A group's trellis is read where it lies in the uncut one: [inputs / 16][outputs / 16][16 bits].
  */
-static enum glm_status load_exl3(const struct load *l, const struct unit *u, unsigned char *buffer,
-                                 struct glm_error *err)
+static enum glm_status load_exl3(const struct load *l, const struct unit *u, uint32_t thread,
+                                 unsigned char *buffer, struct glm_error *err)
 {
     const struct glm_plan_part *p = &u->w->parts[u->part_i];
     uint64_t tile = 16 * trellis_bits(u->w), n_cols = p->n_rows / 16 * tile;
@@ -298,7 +329,12 @@ static enum glm_status load_exl3(const struct load *l, const struct unit *u, uns
     if (st != GLM_OK)
         return st;
     struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
-    return glm_form_place_exl3(u->w->form, p, &source, u->out, err);
+    struct glm_device *d = l->in->device;
+    unsigned char *staged = d->ops->staging(d, thread);
+    st = glm_form_place_exl3(u->w->form, p, &source, staged ? staged : u->out, err);
+    if (st == GLM_OK && staged)
+        st = d->ops->upload(d, thread, u->out, staged, u->w->bytes / u->w->n_members, err);
+    return st;
 }
 
 /* ---- loading ---- */
@@ -327,8 +363,8 @@ static void load_on_thread(void *context, uint32_t thread)
         if (i >= l->n_units)
             break;
         struct unit u = find_unit(l, i);
-        enum glm_status st =
-            u.cut->exl3 ? load_exl3(l, &u, buffer, &err) : load_rows(l, &u, buffer, &err);
+        enum glm_status st = u.cut->exl3 ? load_exl3(l, &u, thread, buffer, &err)
+                                         : load_rows(l, &u, thread, buffer, &err);
         if (st != GLM_OK) {
             fail(l, st, &err);
             break;
@@ -358,13 +394,17 @@ enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_e
     for (uint32_t i = 0; st == GLM_OK && i < p->n_weights; i++) {
         st = check_weight(&p->weights[i], err);
         if (st == GLM_OK)
-            cut_weight(&l, &p->weights[i], &l.cuts[i]);
+            st = cut_weight(&l, &p->weights[i], &l.cuts[i], err);
     }
     if (st == GLM_OK)
         st = glm_tensor_files_open(&l.files, in->checkpoint, err);
     if (st == GLM_OK) {
-        glm_team_run(in->team, load_on_thread, &l);
-        st = (enum glm_status)atomic_load(&l.status);
+        st = in->device->ops->begin_load(in->device, l.staging_bytes, err);
+        if (st == GLM_OK) {
+            glm_team_run(in->device->team, load_on_thread, &l);
+            st = (enum glm_status)atomic_load(&l.status);
+        }
+        in->device->ops->end_load(in->device);
         if (st == GLM_OK)
             st = glm_tensor_files_check(&l.files, err);
         glm_tensor_files_close(&l.files);

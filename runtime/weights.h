@@ -7,14 +7,13 @@
 #define GLM_RUNTIME_WEIGHTS_H
 
 #include "runtime/memory.h"
-#include "runtime/threads.h"
 #include "spec/checkpoint.h"
 
 struct glm_weights_load {
     const struct glm_plan *plan;
     const struct glm_memory *memory;
     const struct glm_checkpoint *checkpoint;
-    struct glm_team *team; /* converts in parallel */
+    struct glm_device *device; /* its team converts in parallel */
     void (*progress)(void *context, uint64_t done_bytes, uint64_t total_bytes);
     void *progress_context;
 };

@@ -63,12 +63,13 @@ struct glm_checkpoint {
 };
 
 /* Opens `where`: a folder, or "synthetic:NAME" ("glm-5.3-flash", "small8": experts in EXL3; with
- * "-bf16" after the name as plain weights), or "synthetic:FOLDER" (geometry and storage kinds of
- * that folder's checkpoint). Reads config and every header, checks every tensor the geometry
- * expects for presence, shape and dtype, takes the number of token ids from tokenizer.json where
- * the folder has one, adds each independent problem to diags and returns GLM_ECHECKPOINT if there
- * was one. A tower or MTP layer that the config states and no tensor holds is left out of the
- * geometry with a warning. A hub id is resolved by the caller (cluster.h). */
+ * "-bf16" after the name as plain weights, with ":N" behind that its first N layers alone), or
+ * "synthetic:FOLDER" (geometry and storage kinds of that folder's checkpoint). Reads config and
+ * every header, checks every tensor the geometry expects for presence, shape and dtype, takes the
+ * number of token ids from tokenizer.json where the folder has one, adds each independent problem
+ * to diags and returns GLM_ECHECKPOINT if there was one. A tower or MTP layer that the config
+ * states and no tensor holds is left out of the geometry with a warning. A hub id is resolved by
+ * the caller (cluster.h). */
 enum glm_status glm_checkpoint_open(const char *where, struct arena *arena, struct diag_list *diags,
                                     struct glm_checkpoint **out);
 

@@ -15,7 +15,7 @@ enum {
     GLM_MAX_DRAFTERS = 4
 };
 
-enum glm_device { GLM_DEVICE_CPU, GLM_DEVICE_CUDA, GLM_DEVICE_GB10 };
+enum glm_device_kind { GLM_DEVICE_CPU, GLM_DEVICE_CUDA, GLM_DEVICE_GB10 };
 enum glm_transport { GLM_TRANSPORT_SHM, GLM_TRANSPORT_TCP, GLM_TRANSPORT_ROCE, GLM_TRANSPORT_NCCL };
 enum glm_topology {
     GLM_TOPOLOGY_LOOPBACK,
@@ -38,7 +38,7 @@ struct glm_node {
     const char *name;
     const char *host;    /* "local" or an ssh target */
     const char *control; /* address for ssh and control; default the host */
-    enum glm_device device;
+    enum glm_device_kind device;
     uint32_t device_index; /* cuda:N */
     uint64_t memory_bytes; /* 0: not declared, found at apply */
     uint64_t reserve_bytes;
@@ -119,6 +119,12 @@ enum glm_status glm_cluster_parse(const char *path, const char *text, size_t len
                                   struct arena *arena, struct diag_list *diags,
                                   struct glm_cluster **out);
 
+/* A device as specs write it, "cpu", "gb10" or "cuda:0" to "cuda:999", and back. false for any
+ * other text. */
+bool glm_device_parse(const char *text, enum glm_device_kind *kind, uint32_t *index);
+enum { GLM_DEVICE_TEXT_BYTES = 16 };
+void glm_node_device_text(const struct glm_node *n, char text[GLM_DEVICE_TEXT_BYTES]);
+
 /* Whether two nodes take from one memory: the same host, and either both in host memory (cpu and
  * gb10) or on the same cuda:N. */
 bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b);
@@ -156,7 +162,7 @@ enum glm_status glm_cluster_outline(const char *path, const char *text, size_t l
                                     struct arena *arena, struct diag_list *diags,
                                     struct glm_cluster **out);
 
-const char *glm_device_text(enum glm_device d);
+const char *glm_device_text(enum glm_device_kind d);
 const char *glm_transport_text(enum glm_transport t);
 const char *glm_topology_text(enum glm_topology t);
 const char *glm_matrix_form_text(enum glm_matrix_form f);

@@ -5,7 +5,8 @@
 
 #include "spec/model.h"
 
-/* The geometry of that name, or false. *exl3_bits: 4, or 0 with "-bf16" after the name. */
+/* The geometry of that name, or false. *exl3_bits: 4, or 0 with "-bf16" after the name. A last ":N"
+ * keeps its first N layers. */
 bool glm_geometry_find(const char *name, struct glm_model *out, uint32_t *exl3_bits);
 /* Known names, comma-separated, for a message. */
 const char *glm_geometry_names(void);

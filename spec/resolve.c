@@ -62,23 +62,24 @@ void resolve_unknown_node(struct resolve *r, struct src_span at, const char *sub
 
 /* ---- nodes ---- */
 
-/* "cpu", "gb10", "cuda:3" */
-static bool read_device(const char *text, struct glm_node *out)
+bool glm_device_parse(const char *text, enum glm_device_kind *kind, uint32_t *index)
 {
     if (strcmp(text, "cpu") == 0 || strcmp(text, "gb10") == 0) {
-        out->device = text[0] == 'c' ? GLM_DEVICE_CPU : GLM_DEVICE_GB10;
+        *kind = text[0] == 'c' ? GLM_DEVICE_CPU : GLM_DEVICE_GB10;
+        *index = 0;
         return true;
     }
-    if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]))
+    if (strncmp(text, "cuda:", 5) != 0 || !isdigit((unsigned char)text[5]) ||
+        (text[5] == '0' && text[6] != '\0'))
         return false;
-    uint32_t index = 0;
+    uint32_t n = 0;
     for (const char *p = text + 5; *p != '\0'; p++) {
-        if (!isdigit((unsigned char)*p) || index > 99)
+        if (!isdigit((unsigned char)*p) || n > 99)
             return false;
-        index = index * 10 + (uint32_t)(*p - '0');
+        n = n * 10 + (uint32_t)(*p - '0');
     }
-    out->device = GLM_DEVICE_CUDA;
-    out->device_index = index;
+    *kind = GLM_DEVICE_CUDA;
+    *index = n;
     return true;
 }
 
@@ -106,7 +107,7 @@ static void resolve_one_node(struct resolve *r, uint32_t i)
     struct glm_node *node = &r->c->nodes[i];
     const struct yaml_node *map = r->node_at[i];
     const struct yaml_node *device = resolve_get(map, "device");
-    if (device != NULL && !read_device(device->text, node))
+    if (device != NULL && !glm_device_parse(device->text, &node->device, &node->device_index))
         diag_add(r->diags, DIAG_ERROR, device->at, "spec.device",
                  strncmp(device->text, "cuda", 4) == 0 ? "say which one: cuda:0" : NULL,
                  "'device' is '%.60s', allowed: cpu, cuda:N, gb10", device->text);
@@ -584,6 +585,14 @@ enum glm_status glm_cluster_lane(const struct glm_cluster *c, const char *name, 
     glm_fail(err, GLM_ENOTFOUND, "'%s' has no default lane: it has %s", c->spec_path, list);
     glm_error_hint(err, "say --lane NAME, or 'default: true' in one of them");
     return GLM_ENOTFOUND;
+}
+
+void glm_node_device_text(const struct glm_node *n, char text[GLM_DEVICE_TEXT_BYTES])
+{
+    if (n->device == GLM_DEVICE_CUDA)
+        snprintf(text, GLM_DEVICE_TEXT_BYTES, "cuda:%u", n->device_index);
+    else
+        snprintf(text, GLM_DEVICE_TEXT_BYTES, "%s", glm_device_text(n->device));
 }
 
 bool glm_node_shares_memory(const struct glm_node *a, const struct glm_node *b)

@@ -93,7 +93,8 @@ static const struct field fields[] = {
       "Memory left to everything else on the node. A GB10 that runs out of memory freezes instead of failing.",
       IN_NODE(reserve_bytes) },
     { "nodes[].threads", COUNT, false, 1, 1024, 0, "threads", "(cores / ranks on the host)", NULL,
-      "Compute threads of a cpu rank.", IN_NODE(threads) },
+      "Compute threads of a cpu rank. On a GPU they convert weights while it loads, 16 at most unless given here.",
+      IN_NODE(threads) },
 
     { "cables", LIST, false, 0, GLM_MAX_CABLES, 0, NULL, "(none)", NULL,
       "The cables between the nodes' fast ports. The topology is derived from them.", ELSEWHERE },
@@ -778,7 +779,7 @@ void glm_schema_reference(struct buf *out)
     }
 }
 
-const char *glm_device_text(enum glm_device d)
+const char *glm_device_text(enum glm_device_kind d)
 {
     return device_words[d];
 }

@@ -10,6 +10,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- geometries ---- */
@@ -50,6 +51,21 @@ static const struct {
     uint32_t period, first_moe;
 } geometries[] = {{&flash, 4, 3}, {&small8, 3, 2}};
 
+/* "" all layers, ":5" the first five of them. */
+static bool read_layers(const char *text, uint32_t *n_layers)
+{
+    char *end;
+    if (*text == '\0')
+        return true;
+    if (text[0] != ':' || text[1] < '1' || text[1] > '9')
+        return false;
+    unsigned long n = strtoul(text + 1, &end, 10);
+    if (*end != '\0' || n > *n_layers)
+        return false;
+    *n_layers = (uint32_t)n;
+    return true;
+}
+
 bool glm_geometry_find(const char *name, struct glm_model *out, uint32_t *exl3_bits)
 {
     for (size_t i = 0; i < sizeof geometries / sizeof geometries[0]; i++) {
@@ -57,10 +73,10 @@ bool glm_geometry_find(const char *name, struct glm_model *out, uint32_t *exl3_b
         size_t len = strlen(model->name);
         if (strncmp(name, model->name, len) != 0)
             continue;
-        bool plain = strcmp(name + len, "-bf16") == 0;
-        if (name[len] != '\0' && !plain)
-            continue;
+        bool plain = strncmp(name + len, "-bf16", 5) == 0;
         *out = *model;
+        if (!read_layers(name + len + (plain ? 5 : 0), &out->n_layers))
+            continue;
         *exl3_bits = plain ? 0 : 4;
         for (uint32_t layer = 0; layer < out->n_layers; layer++) {
             bool dsa = (layer + 1) % geometries[i].period == 0;
@@ -76,7 +92,8 @@ bool glm_geometry_find(const char *name, struct glm_model *out, uint32_t *exl3_b
 
 const char *glm_geometry_names(void)
 {
-    return "glm-5.3-flash, glm-5.3-flash-bf16, small8, small8-bf16";
+    return "glm-5.3-flash, glm-5.3-flash-bf16, small8, small8-bf16, each with :N for its first N "
+           "layers";
 }
 
 /* ---- values ---- */

@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 work=$(mktemp -d)
 out=$work/out err=$work/err rc=0
 export HF_HOME=/nonexistent TERM=dumb LC_ALL=C.UTF-8
-unset HF_HUB_CACHE GLM_LANE GLM_GLMD NO_COLOR
+export GLM_CUDA_DRIVER=/nonexistent/libcuda.so.1 # what GPUs this machine has changes no test
+unset HF_HUB_CACHE GLM_LANE GLM_GLMD NO_COLOR FAKE_CUDA
 
 # As installed: found in PATH, so that messages call it by its name.
 mkdir "$work/bin"
@@ -93,6 +94,12 @@ demo_spec() {
     done
     sed -e "s|checkpoint: ./exl3 *|checkpoint: $PWD/clusters/demo/exl3 |" \
         -e 's|listen: 127.0.0.1:.*|listen: 127.0.0.1:0|' "${edits[@]}" clusters/demo/demo.yaml >"$file"
+}
+
+# A machine with the GPU without a GPU: cuda:0 of 1 GiB. FAKE_CUDA=capability=121 makes it a GB10.
+fake_gpu() {
+    export GLM_CUDA_DRIVER=$GLM_BUILD/tests/fake/cuda_driver.so GLM_NVRTC=$GLM_BUILD/tests/fake/nvrtc.so
+    [ -f "$GLM_CUDA_DRIVER" ] || die "there is no $GLM_CUDA_DRIVER: make tests"
 }
 
 # wait_for SECONDS WORDS COMMAND...: until the command succeeds.

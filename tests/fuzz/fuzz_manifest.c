@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                                  {.name = "EPS", .text = "0.5", .origin = ""},
                                                  {.name = "FORM", .text = "q4", .origin = ""}};
         const struct glm_plan_kernel k = {"k", "toy", params, 3};
-        const struct glm_cost_context bucket = {.R = 64, .O = 8, .S = 4};
+        const struct glm_cost_context bucket = {.R = 64, .O = 8, .C = 8192, .S = 4};
         struct glm_launch_shape shape;
         (void)glm_manifest_check(&m, &k, &err);
         (void)glm_manifest_shape(&m, &k, &bucket, &shape, &err);

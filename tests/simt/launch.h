@@ -5,6 +5,8 @@
 
 #include "kernels-templates/cuda_abi.h"
 
+#include <stddef.h>
+
 struct simt_launch {
     uint32_t grid[3], block, shared_bytes;
     uint64_t order; /* seed of the order in which blocks, warps and lanes run; 0: ascending */
@@ -14,5 +16,8 @@ struct simt_launch {
 /* Exported by every object. NULL when the grid ran to its end, else what went wrong and where. */
 typedef const char *(*simt_run_fn)(const struct simt_launch *launch);
 #define SIMT_RUN_SYMBOL "simt_run"
+/* Exported too: the bytes that a block shares whatever it is launched with. */
+typedef size_t (*simt_shared_fn)(void);
+#define SIMT_SHARED_SYMBOL "simt_shared_bytes"
 
 #endif

@@ -15,13 +15,13 @@
 #define GLM_LOOP
 /* One block runs at a time, so that one copy of its shared memory is enough; simt.cc fills the
  * section with NaN before every block. */
-#define GLM_SHARED         static __attribute__((section("simt_shared"), aligned(16)))
+#define GLM_SHARED         static __attribute__((section("simt_shared"), used, aligned(16)))
 #define GLM_KERNEL(launch) extern "C" void glm_kernel(const struct glm_cuda_args &launch)
 
 /* ---- simt.cc ---- */
 
 struct simt_place {
-    int32_t thread, block[3];
+    int32_t thread, block[3], grid_x;
 };
 extern struct simt_place simt_at; /* of the thread that runs */
 
@@ -74,6 +74,10 @@ GLM_INLINE int32_t glm_block_y(void)
 GLM_INLINE int32_t glm_block_z(void)
 {
     return simt_at.block[2];
+}
+GLM_INLINE int32_t glm_grid_x(void)
+{
+    return simt_at.grid_x;
 }
 
 GLM_INLINE uint32_t glm_f32_bits(float a)
@@ -292,25 +296,39 @@ GLM_INLINE float simt_half_f16(uint16_t h)
 {
     return glm_f16_f32(h);
 }
+typedef double simt_four __attribute__((vector_size(32)));
+/* Products are exact; a GPU keeps more than a float of their sum too. */
 template <float half(uint16_t)> void simt_multiply(const void *const *ins, void *const *outs)
 {
-    float left[16][16], right[16][8];
+    alignas(32) double left[16][16], right[16][8], sums[16][8];
     for (int l = 0; l < 32; l++) {
         const simt_mma *f = (const simt_mma *)ins[l];
-        for (int i = 0; i < 8; i++)
-            left[l / 4 + i / 2 % 2 * 8][2 * (l % 4) + i % 2 + i / 4 * 8] =
-                half((uint16_t)(f->a[i / 2] >> i % 2 * 16));
-        for (int i = 0; i < 4; i++)
-            right[2 * (l % 4) + i % 2 + i / 2 * 8][l / 4] =
-                half((uint16_t)(f->b[i / 2] >> i % 2 * 16));
+        const int g = l / 4, q = l % 4 * 2;
+        for (int i = 0; i < 2; i++) {
+            left[g][q + i] = (double)half((uint16_t)(f->a[0] >> 16 * i));
+            left[g + 8][q + i] = (double)half((uint16_t)(f->a[1] >> 16 * i));
+            left[g][q + 8 + i] = (double)half((uint16_t)(f->a[2] >> 16 * i));
+            left[g + 8][q + 8 + i] = (double)half((uint16_t)(f->a[3] >> 16 * i));
+            right[q + i][g] = (double)half((uint16_t)(f->b[0] >> 16 * i));
+            right[q + 8 + i][g] = (double)half((uint16_t)(f->b[1] >> 16 * i));
+            sums[g][q + i] = (double)f->d[i];
+            sums[g + 8][q + i] = (double)f->d[2 + i];
+        }
     }
+    for (int row = 0; row < 16; row++)
+        for (int column = 0; column < 8; column += 4) {
+            simt_four sum, x;
+            memcpy(&sum, &sums[row][column], sizeof sum);
+            for (int k = 0; k < 16; k++) {
+                memcpy(&x, &right[k][column], sizeof x);
+                sum += left[row][k] * x;
+            }
+            memcpy(&sums[row][column], &sum, sizeof sum);
+        }
     for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) {
-            /* products are exact; a GPU keeps more than a float of their sum too */
-            double sum = (double)((const simt_mma *)ins[l])->d[i];
-            for (int k = 0; k < 16; k++)
-                sum += (double)left[l / 4 + i / 2 * 8][k] * (double)right[k][2 * (l % 4) + i % 2];
-            ((simt_sums *)outs[l])->d[i] = (float)sum;
+        for (int i = 0; i < 2; i++) {
+            ((simt_sums *)outs[l])->d[i] = (float)sums[l / 4][l % 4 * 2 + i];
+            ((simt_sums *)outs[l])->d[2 + i] = (float)sums[l / 4 + 8][l % 4 * 2 + i];
         }
 }
 GLM_INLINE void glm_mma_bf16(float d[4], const uint32_t a[4], const uint32_t b[2], SIMT_LINE)

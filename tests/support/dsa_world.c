@@ -65,7 +65,11 @@ void dsa_world_init(struct dsa_world *w, const struct test_build *build, size_t 
 {
     static const struct test_build usual = {0};
     struct test_random random = {5 + n_tokens + topk};
-    *w = (struct dsa_world){.n_tokens = n_tokens, .topk = topk, .act = act, .kv = kv};
+    *w = (struct dsa_world){.n_tokens = n_tokens,
+                            .topk = topk,
+                            .act = act,
+                            .kv = kv,
+                            .bucket_context = DSA_MAX_POOLS * DSA_POOL};
     w->q_norm = test_normals(&random, DSA_Q, 0.2f, 1);
     w->kv_norm = test_normals(&random, DSA_C, 0.2f, 1);
     w->k_norm = test_normals(&random, DSA_D, 0.2f, 1);
@@ -186,6 +190,20 @@ static void keep(struct dsa_run *r, const struct test_round *round, const size_t
     }
 }
 
+/* One of the three by the device where it has it, else by the host. */
+static void run_kernel(const struct dsa_run *r, const struct test_device_kernel *device,
+                       const struct test_kernel *host, const struct test_round *round,
+                       size_t n_spare, void *const *args, size_t n_args, uint32_t threads)
+{
+    const struct glm_cost_context bucket = {.R = (double)round->round.n_rows + (double)n_spare,
+                                            .C = r->world->bucket_context,
+                                            .S = round->round.n_streams};
+    if (device != NULL)
+        assert_null(test_device_run_in(device, &round->round, &bucket, args, n_args, threads));
+    else
+        test_kernel_run(host, &round->round, args, threads);
+}
+
 static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *stream_of,
                      uint32_t threads)
 {
@@ -217,22 +235,12 @@ static void run_rows(struct dsa_run *r, struct test_round *round, const size_t *
                        qr};
     void *select[] = {iq, offset(r, in, DSA_Q + DSA_C + DSA_D), r->pooled, sel};
     void *attend[] = {q, r->latent, sel, out};
-    if (w->device_prepare != NULL)
-        assert_null(test_device_run(w->device_prepare, &round->round, (uint32_t)n + 3,
-                                    (uint32_t)n + 3, prepare, sizeof prepare / sizeof prepare[0],
-                                    threads));
-    else
-        test_kernel_run(w->prepare, &round->round, prepare, threads);
-    if (w->device_select != NULL)
-        assert_null(test_device_run(w->device_select, &round->round, (uint32_t)n, (uint32_t)n,
-                                    select, sizeof select / sizeof select[0], threads));
-    else
-        test_kernel_run(w->select, &round->round, select, threads);
-    if (w->device_attend != NULL)
-        assert_null(test_device_run(w->device_attend, &round->round, (uint32_t)n, (uint32_t)n,
-                                    attend, sizeof attend / sizeof attend[0], threads));
-    else
-        test_kernel_run(w->attend, &round->round, attend, threads);
+    run_kernel(r, w->device_prepare, w->prepare, round, 3, prepare,
+               sizeof prepare / sizeof prepare[0], threads);
+    run_kernel(r, w->device_select, w->select, round, 0, select, sizeof select / sizeof select[0],
+               threads);
+    run_kernel(r, w->device_attend, w->attend, round, 0, attend, sizeof attend / sizeof attend[0],
+               threads);
     keep(r, round, stream_of, qr, out, sel);
     void *const owned[] = {in, ig, iq, q, ikn, qr, out, sel};
     for (size_t i = 0; i < sizeof owned / sizeof *owned; i++)

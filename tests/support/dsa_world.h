@@ -32,6 +32,7 @@ struct dsa_world {
     struct test_kernel *prepare, *select, *attend;
     /* set: run in place of the host's */
     struct test_device_kernel *device_prepare, *device_select, *device_attend;
+    int32_t bucket_context; /* of their launches */
 };
 
 struct dsa_run {

@@ -237,6 +237,8 @@ enum glm_status fake_lane_load(const char *launch_path, uint32_t rank, struct gl
                     .stats = fake_stats,
                     .stop = fake_stop},
     };
+    for (uint32_t r = 0; r < lane->world && r < GLM_LINK_MAX_WORLD; r++)
+        out->devices[r] = r % 2 == 0 ? "cpu" : "cuda:1";
     memset(out->set_digest, 'a', GLM_DIGEST_CHARS);
     memset(out->kernels_digest, number(json, "digest_rank", -1) == (int)rank ? 'x' : 'b',
            GLM_DIGEST_CHARS);

@@ -41,6 +41,21 @@ bool test_gpu_chosen(void)
     return index != NULL && index[0] != '\0';
 }
 
+void test_gpu_fake(const char *program)
+{
+    static const char *const rows[][2] = {{"GLM_CUDA_DRIVER", "cuda_driver.so"},
+                                          {"GLM_NVRTC", "nvrtc.so"}};
+    const char *slash = strrchr(program, '/');
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char path[512], *whole;
+        snprintf(path, sizeof path, "%.*s/fake/%s", slash == NULL ? 1 : (int)(slash - program),
+                 slash == NULL ? "." : program, rows[i][1]);
+        whole = realpath(path, NULL);
+        setenv(rows[i][0], whole == NULL ? path : whole, 1);
+        free(whole);
+    }
+}
+
 static void open_gpu(void)
 {
     struct glm_error err = {0};
@@ -124,7 +139,7 @@ struct buffer {
     int fill;
     size_t bytes;
     glm_cuda_address at;
-    char *got[2]; /* after the plain launch, after the graph's; guard included */
+    char *got[2]; /* after the plain launches, after the graph's; guard included */
 };
 
 struct run {
@@ -132,6 +147,7 @@ struct run {
     size_t n;
     struct glm_round round;
     struct glm_cuda_launch launch;
+    uint32_t n_launches, n_rows; /* of each */
     struct glm_error err;
 };
 
@@ -217,11 +233,21 @@ static enum glm_status download(struct run *r, int which)
     return status == GLM_OK ? glm_cuda_stream_wait(gpu, stream, &r->err) : status;
 }
 
+static enum glm_status launch_all(struct run *r)
+{
+    enum glm_status status = GLM_OK;
+    for (uint32_t i = 0; status == GLM_OK && i < r->n_launches; i++) {
+        r->launch.args.first_row = (int32_t)(i * r->n_rows);
+        status = glm_cuda_launch(gpu, stream, &r->launch, &r->err);
+    }
+    return status;
+}
+
 static enum glm_status run_plain(struct run *r)
 {
     enum glm_status status = upload(r);
     if (status == GLM_OK)
-        status = glm_cuda_launch(gpu, stream, &r->launch, &r->err);
+        status = launch_all(r);
     return status == GLM_OK ? download(r, 0) : status;
 }
 
@@ -232,7 +258,7 @@ static enum glm_status run_graph(struct run *r)
     if (status == GLM_OK)
         status = glm_cuda_capture_begin(gpu, stream, &r->err);
     if (status == GLM_OK) {
-        status = glm_cuda_launch(gpu, stream, &r->launch, &r->err);
+        status = launch_all(r);
         enum glm_status ended = glm_cuda_capture_end(gpu, stream, &graph, &r->err);
         status = status == GLM_OK ? ended : status;
     }
@@ -297,6 +323,8 @@ const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launc
         .block = shape->block,
         .shared_bytes = shape->shared_bytes,
     };
+    r->n_launches = shape->n_launches;
+    r->n_rows = shape->rows;
     for (size_t i = 0; i < n_args; i++) {
         snprintf(names[i], sizeof names[i], "argument %zu", i);
         if (args[i] != NULL)

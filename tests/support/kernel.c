@@ -198,20 +198,24 @@ uint64_t test_object_key(const struct test_object *o, const char *text)
     return key;
 }
 
-void *test_object_open(const struct test_object *o, const char *text)
+void test_object_make(const struct test_object *o, const char *text, char path[256])
 {
-    const char *folder = "build/test-kernels";
+    const char *folder = "./build/test-kernels";
     mkdir("build", 0777);
     mkdir(folder, 0777);
-    char so[256], path[300];
-    snprintf(so, sizeof so, "%s/%s-%016llx.so", folder, o->name,
+    snprintf(path, 256, "%s/%s-%016llx.so", folder, o->name,
              (unsigned long long)test_object_key(o, text));
-    if (access(so, R_OK) != 0)
-        compile(o, text, so);
-    snprintf(path, sizeof path, "./%s", so);
+    if (access(path, R_OK) != 0)
+        compile(o, text, path);
+}
+
+void *test_object_open(const struct test_object *o, const char *text)
+{
+    char path[256];
+    test_object_make(o, text, path);
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
-        broken("cannot load '%s': %s", so, dlerror());
+        broken("cannot load '%s': %s", path, dlerror());
     return handle;
 }
 

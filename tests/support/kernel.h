@@ -47,7 +47,9 @@ struct test_object {
     const char *patterns[4];   /* files that the source may include */
 };
 uint64_t test_object_key(const struct test_object *o, const char *text);
-/* Compiled unless it is there, then loaded; never closed. */
+/* Compiled unless it is there. */
+void test_object_make(const struct test_object *o, const char *text, char path[256]);
+/* The same, then loaded; never closed. */
 void *test_object_open(const struct test_object *o, const char *text);
 
 /* Runs it on n_threads threads. Scratch is what the manifest asks for at the round's rows, filled

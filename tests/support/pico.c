@@ -6,8 +6,11 @@
 #include "codegen/graph.h"
 #include "codegen/kernels.h"
 #include "runtime/link.h"
+#include "runtime/cuda.h"
 #include "runtime/threads.h"
+#include "tests/support/gpu.h"
 #include "tests/support/ranks.h"
+#include "tests/support/simt.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -39,7 +42,7 @@ struct rank {
     struct glm_link *links[GLM_LINK_MAX_WORLD];
     struct glm_collective *collective;
     struct glm_engine *engine;
-    const char **kernels;
+    const char **kernels, **digests;
     enum glm_status status;
     struct glm_error err;
 };
@@ -75,6 +78,11 @@ static void settle_options(struct pico_options *o)
     o->prefill_rows = o->prefill_rows ? o->prefill_rows : 512;
     o->verify_rows = o->verify_rows ? o->verify_rows : 1;
     o->pool_tokens = o->pool_tokens ? o->pool_tokens : 16 * 2048;
+    o->gpu = o->gpu || (test_gpu_chosen() && !o->host && !o->plans);
+    if (o->gpu) {
+        o->formats.act = GLM_ACT_BF16;
+        o->formats.kv = o->formats.kv == GLM_KV_FP32 ? GLM_KV_BF16 : o->formats.kv;
+    }
 }
 
 static struct glm_cluster *new_cluster(struct pico *p)
@@ -109,11 +117,46 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .api_key_file = ""};
     lane->formats.experts = p->checkpoint->experts_exl3 ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
     for (uint32_t i = 0; i < o->world; i++) {
-        c->nodes[i] = (struct glm_node){
-            .name = names[i], .host = "local", .control = "local", .threads = o->n_threads};
+        c->nodes[i] = (struct glm_node){.name = names[i],
+                                        .host = "local",
+                                        .control = "local",
+                                        .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
+                                        .threads = o->n_threads};
         lane->ranks[i] = i;
     }
     return c;
+}
+
+static uint32_t gpu_index(void)
+{
+    const char *index = getenv("GLM_TEST_GPU");
+    return index && index[0] ? (uint32_t)strtoul(index, NULL, 10) : 0;
+}
+
+const char *pico_gpu_missing(void)
+{
+    char program[400];
+    if (test_gpu_chosen())
+        return NULL;
+    if (!test_device_usable())
+        return "no GPU, and no C++ compiler for the fake one, or a sanitizer";
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    assert_true(n > 0);
+    program[n] = '\0';
+    test_gpu_fake(program);
+    return NULL;
+}
+
+static const char *gpu_target(void)
+{
+    static char target[16];
+    struct glm_cuda *gpu = NULL;
+    struct glm_error err = {0};
+    if (glm_cuda_open(gpu_index(), &gpu, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    snprintf(target, sizeof target, "%s", glm_cuda_facts(gpu)->target);
+    glm_cuda_close(gpu);
+    return target;
 }
 
 static void plan_lane(struct pico *p)
@@ -129,8 +172,8 @@ static void plan_lane(struct pico *p)
     enum glm_status st =
         glm_checkpoint_open(p->options.checkpoint, &p->arena, &p->diags, &p->checkpoint);
     if (st == GLM_OK)
-        st = glm_plan_build(new_cluster(p), 0, glm_host_target(), &p->arena, &p->diags, &p->plans,
-                            &err);
+        st = glm_plan_build(new_cluster(p), 0, p->options.gpu ? gpu_target() : glm_host_target(),
+                            &p->arena, &p->diags, &p->plans, &err);
     if (st != GLM_OK) {
         diag_render_text(&p->diags, false, &text);
         fail_msg("%s: %s\n%s", p->options.checkpoint, err.message, buf_text(&text));
@@ -168,9 +211,13 @@ static void build_kernels(struct pico *p)
         if (glm_kernels_build(p->plans[r], 2, &p->arena, NULL, NULL, &builds, &err) != GLM_OK)
             fail_msg("rank %u: %s\n%s", r, err.message, err.hint);
         p->ranks[r].kernels = ARENA_ARRAY(&p->arena, p->plans[r]->n_kernels, const char *);
+        p->ranks[r].digests = ARENA_ARRAY(&p->arena, p->plans[r]->n_kernels, const char *);
         assert_non_null(p->ranks[r].kernels);
-        for (uint32_t i = 0; i < p->plans[r]->n_kernels; i++)
+        assert_non_null(p->ranks[r].digests);
+        for (uint32_t i = 0; i < p->plans[r]->n_kernels; i++) {
             p->ranks[r].kernels[i] = builds[i].path;
+            p->ranks[r].digests[i] = builds[i].digest;
+        }
     }
 }
 
@@ -180,7 +227,7 @@ static void open_rank(struct rank *r)
 {
     struct pico *p = r->set;
     const struct pico_options *o = &p->options;
-    if (o->world > 1) {
+    if (o->world > 1 && !o->twin) {
         r->status = glm_link_connect(p->listeners[r->rank], p->addresses, 20000, r->links, &r->err);
         for (uint32_t i = 0; r->status == GLM_OK && i < o->world; i++)
             if (r->links[i])
@@ -194,6 +241,10 @@ static void open_rank(struct rank *r)
     struct glm_engine_config config = {.plan = p->plans[r->rank],
                                        .checkpoint = p->checkpoint,
                                        .kernel_paths = r->kernels,
+                                       .kernel_digests = r->digests,
+                                       .on_gpu = o->gpu,
+                                       .gpu = gpu_index(),
+                                       .is_alone = o->twin,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
                                        .collective = r->collective,
@@ -267,16 +318,20 @@ struct pico *pico_open(const struct pico_options *options)
     for (uint32_t i = 0; i < world; i++) {
         p->ranks[i].set = p;
         p->ranks[i].rank = i;
-        if (world > 1 &&
+        if (world > 1 && !p->options.twin &&
             glm_link_listen(p->options.transport, "127.0.0.1", i, world, LINK_BYTES, test_secret,
                             &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
-    for (uint32_t i = 1; i < world; i++)
-        assert_int_equal(pthread_create(&p->ranks[i].thread, NULL, follow, &p->ranks[i]), 0);
+    for (uint32_t i = 1; i < world; i++) {
+        if (p->options.twin)
+            open_rank(&p->ranks[i]);
+        else
+            assert_int_equal(pthread_create(&p->ranks[i].thread, NULL, follow, &p->ranks[i]), 0);
+    }
     open_rank(&p->ranks[0]);
     pthread_mutex_lock(&p->lock);
-    while (p->n_open < world - 1)
+    while (!p->options.twin && p->n_open < world - 1)
         pthread_cond_wait(&p->changed, &p->lock);
     pthread_mutex_unlock(&p->lock);
     check_ranks(p);
@@ -290,9 +345,10 @@ void pico_close(struct pico *p)
     if (!p)
         return;
     struct glm_op stop = {.kind = GLM_OP_STOP};
-    if (p->options.world > 1)
+    bool follows = p->options.world > 1 && !p->options.twin;
+    if (follows)
         pico_run(p, &stop, 1);
-    for (uint32_t i = 1; i < p->options.world; i++)
+    for (uint32_t i = 1; follows && i < p->options.world; i++)
         pthread_join(p->ranks[i].thread, NULL);
     for (uint32_t i = 0; i < p->options.world; i++) {
         glm_engine_free(p->ranks[i].engine);

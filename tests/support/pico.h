@@ -22,7 +22,14 @@ struct pico_options {
     struct glm_plan **plans;
     struct glm_checkpoint *plans_checkpoint;
     uint64_t memory_limit_bytes;
+    /* gpu: on a GPU, with bf16 activations and KV: that of $GLM_TEST_GPU, else the one of
+     * tests/fake. With $GLM_TEST_GPU all ranks are there, but for those that say `host`. */
+    bool gpu, host;
+    bool twin; /* engines that run no lists, for selftest.h */
 };
+
+/* NULL where pico_options.gpu works, else why it does not. */
+const char *pico_gpu_missing(void);
 
 struct pico;
 /* The kernel cache's folder, unless $GLM_CACHE_DIR names one, and this build's sanitizers for

@@ -4,6 +4,7 @@
 
 #include "codegen/kernels.h"
 #include "codegen/templates.h"
+#include "tests/simt/compile.h"
 #include "tests/simt/launch.h"
 #include "tests/support/gpu.h"
 
@@ -34,12 +35,6 @@ static _Noreturn void broken(const char *name, const char *why)
     abort();
 }
 
-static const char *compiler(void)
-{
-    const char *cxx = getenv("GLM_TEST_CXX");
-    return cxx != NULL && cxx[0] != '\0' ? cxx : "c++";
-}
-
 bool test_device_usable(void)
 {
     if (test_gpu_chosen())
@@ -48,7 +43,7 @@ bool test_device_usable(void)
     return false;
 #else
     char command[256];
-    snprintf(command, sizeof command, "%s --version >/dev/null 2>&1", compiler());
+    snprintf(command, sizeof command, "%s --version >/dev/null 2>&1", simt_compiler());
     return system(command) == 0;
 #endif
 }
@@ -111,16 +106,28 @@ static void load_simt(struct test_device_kernel *k, const struct test_object *ob
     memcpy(&k->run, &symbol, sizeof k->run);
 }
 
+#define FLAGS SIMT_FLAGS " -O1 -g -Wall -Wextra -Werror -I. -Ikernels-templates"
+
+/* The emulator, compiled once for all kernels. */
+static const char *emulator(void)
+{
+    static char path[256];
+    char command[512];
+    snprintf(command, sizeof command, "%s " FLAGS " -c -x c++", simt_compiler());
+    const struct test_object object = {
+        "simt", ".cc", command, {"kernels-templates/*.h", "tests/simt/*"}};
+    if (path[0] == '\0')
+        test_object_make(&object, "#include \"tests/simt/simt.cc\"\n", path);
+    return path;
+}
+
 /* The next free kernel made of the text, or the one that was made of it before. Takes the text. */
 static struct test_device_kernel *load(const char *name, struct buf *text)
 {
     struct test_device_kernel *k = &kernels[n_kernels];
-    char command[512];
-    snprintf(command, sizeof command,
-             "%s -std=c++17 -O1 -g -march=%s -ffp-contract=off -fno-math-errno -fPIC -shared -Wall "
-             "-Wextra -Werror -fsanitize=bounds -I. -Ikernels-templates "
-             "-DGLM_SIMT='\"tests/simt/simt.h\"' tests/simt/simt.cc -x c++",
-             compiler(), test_host_target());
+    char command[1024];
+    snprintf(command, sizeof command, "%s " FLAGS " -shared %s -x c++", simt_compiler(),
+             test_gpu_chosen() ? "" : emulator());
     const struct test_object object = {
         name, ".cu", command, {"kernels-templates/*.cuh", "kernels-templates/*.h", "tests/simt/*"}};
     k->key = test_gpu_chosen() ? XXH3_64bits(text->data, text->len)
@@ -160,7 +167,8 @@ struct test_device_kernel *test_device_kernel_with(const char *name, const char 
 
 struct test_device_kernel *test_device_body(const char *name, const char *body)
 {
-    static const struct glm_manifest_launch launch = {"64", {"1", "1", "1"}, "256", "0", "0", 1};
+    static const struct glm_manifest_launch launch = {"64", {"1", "1", "1"}, "256", "0", "0", "0",
+                                                      1};
     static const struct glm_manifest manifest = {.name = "body", .launch = &launch};
     struct buf text = {0};
     if (n_kernels == MAX_KERNELS)
@@ -180,33 +188,51 @@ struct test_device_kernel *test_device_kernel(const char *name, const char *para
     return test_device_kernel_with(name, params, NULL, NULL);
 }
 
+/* All launches of the shape, one after the other on the same scratch and tickets. */
+static const char *run_simt(const struct test_device_kernel *k,
+                            const struct glm_launch_shape *shape, const struct glm_round *round,
+                            void *const *args, size_t n_args, uint64_t order)
+{
+    struct simt_launch launch = {
+        .grid = {shape->grid[0], shape->grid[1], shape->grid[2]},
+        .block = shape->block,
+        .shared_bytes = shape->shared_bytes,
+        .order = order,
+        .args = {.round = round,
+                 .scratch = test_alloc(shape->scratch_bytes),
+                 .tickets = test_alloc((size_t)shape->n_tickets * sizeof(uint32_t))},
+    };
+    const char *why = NULL;
+    memset(launch.args.tickets, 0, (size_t)shape->n_tickets * sizeof(uint32_t));
+    memcpy(launch.args.args, args, n_args * sizeof *args);
+    for (uint32_t i = 0; why == NULL && i < shape->n_launches; i++) {
+        launch.args.first_row = (int32_t)(i * shape->rows);
+        why = k->run(&launch);
+        for (uint32_t t = 0; why == NULL && t < shape->n_tickets; t++)
+            if (launch.args.tickets[t] != 0)
+                why = "a ticket is left";
+    }
+    test_release(launch.args.scratch);
+    test_release(launch.args.tickets);
+    return why;
+}
+
+const char *test_device_run_in(const struct test_device_kernel *k, const struct glm_round *round,
+                               const struct glm_cost_context *bucket, void *const *args,
+                               size_t n_args, uint64_t order)
+{
+    struct glm_launch_shape shape;
+    struct glm_error err = {0};
+    if (glm_manifest_shape(k->manifest, &k->plan, bucket, &shape, &err) != GLM_OK)
+        broken(k->manifest->name, err.message);
+    return k->gpu != NULL ? test_gpu_run(k->gpu, &shape, round, args, n_args)
+                          : run_simt(k, &shape, round, args, n_args, order);
+}
+
 const char *test_device_run(const struct test_device_kernel *k, const struct glm_round *round,
                             uint32_t n_rows, uint32_t n_outs, void *const *args, size_t n_args,
                             uint64_t order)
 {
     const struct glm_cost_context bucket = {.R = n_rows, .O = n_outs, .S = round->n_streams};
-    struct glm_launch_shape shape;
-    struct glm_error err = {0};
-    if (glm_manifest_shape(k->manifest, &k->plan, &bucket, &shape, &err) != GLM_OK)
-        broken(k->manifest->name, err.message);
-    if (k->gpu != NULL)
-        return test_gpu_run(k->gpu, &shape, round, args, n_args);
-    struct simt_launch launch = {
-        .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
-        .block = shape.block,
-        .shared_bytes = shape.shared_bytes,
-        .order = order,
-        .args = {.round = round,
-                 .scratch = test_alloc(shape.scratch_bytes),
-                 .tickets = test_alloc((size_t)shape.n_tickets * sizeof(uint32_t))},
-    };
-    memset(launch.args.tickets, 0, (size_t)shape.n_tickets * sizeof(uint32_t));
-    memcpy(launch.args.args, args, n_args * sizeof *args);
-    const char *why = k->run(&launch);
-    for (uint32_t i = 0; why == NULL && i < shape.n_tickets; i++)
-        if (launch.args.tickets[i] != 0)
-            why = "a ticket is left";
-    test_release(launch.args.scratch);
-    test_release(launch.args.tickets);
-    return why;
+    return test_device_run_in(k, round, &bucket, args, n_args, order);
 }

@@ -31,9 +31,14 @@ bool test_device_usable(void);
         }                                                         \
     } while (0)
 
-/* Runs the grid of a bucket of n_rows rows and n_outs wanted rows, which may be more than the round
- * has; order: see tests/simt/launch.h. Scratch is NaN before and guarded, tickets are zero before
- * and must be after. NULL, or what went wrong. */
+/* Runs the launches of a bucket, whose maxima may be more than the round has; order: see
+ * tests/simt/launch.h. Scratch is NaN before the first and guarded, tickets are zero before and
+ * must be after each. NULL, or what went wrong. */
+const char *test_device_run_in(const struct test_device_kernel *k, const struct glm_round *round,
+                               const struct glm_cost_context *bucket, void *const *args,
+                               size_t n_args, uint64_t order);
+/* The same for n_rows rows, n_outs wanted ones and the round's streams, of kernels that do not ask
+ * for the context. */
 const char *test_device_run(const struct test_device_kernel *k, const struct glm_round *round,
                             uint32_t n_rows, uint32_t n_outs, void *const *args, size_t n_args,
                             uint64_t order);

@@ -7,6 +7,7 @@
 #include "codegen/cache.h"
 #include "spec/base/buf.h"
 #include "tests/support/folder.h"
+#include "tests/support/gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static char driver_path[512]; /* beside this program */
+static char driver_path[512];
 
 struct fixture {
     struct glm_error err;
@@ -109,6 +110,25 @@ static void the_facts_of_a_gpu_are_read(void **state)
     assert_int_equal(facts->driver_version, 13000);
     assert_false(facts->shares_memory);
     close_gpu(&f);
+}
+
+static void facts_can_be_had_without_opening_the_gpu(void **state)
+{
+    (void)state;
+    struct glm_error err = {0};
+    struct glm_cuda_facts facts = {0};
+    setenv("FAKE_CUDA", "fail=cuDevicePrimaryCtxRetain", 1);
+    struct glm_cuda *gpu = NULL;
+    refused(glm_cuda_open(0, &gpu, &err), &err, "cannot open the GPU on cuda:0", "");
+    if (glm_cuda_facts_of(0, &facts, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    unsetenv("FAKE_CUDA");
+    assert_string_equal(facts.target, "sm_90");
+    assert_int_equal(facts.memory_bytes, 1 << 30);
+    err = (struct glm_error){0};
+    facts = (struct glm_cuda_facts){0};
+    refused(glm_cuda_facts_of(7, &facts, &err), &err, "cannot open 'cuda:7'", "nvidia-smi -L");
+    assert_int_equal(facts.memory_bytes, 0);
 }
 
 static void a_gb10_is_compiled_for_with_its_own_suffix(void **state)
@@ -260,6 +280,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(an_old_driver_is_refused_with_both_versions),
         cmocka_unit_test(a_driver_that_does_not_start_says_why),
         cmocka_unit_test(the_facts_of_a_gpu_are_read),
+        cmocka_unit_test(facts_can_be_had_without_opening_the_gpu),
         cmocka_unit_test(a_gb10_is_compiled_for_with_its_own_suffix),
         cmocka_unit_test(a_gpu_that_is_not_there_or_too_old_is_refused),
         cmocka_unit_test(too_large_an_allocation_says_what_is_free),
@@ -268,8 +289,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failed_call_has_the_drivers_words),
     };
     (void)argc;
-    const char *slash = strrchr(argv[0], '/');
-    snprintf(driver_path, sizeof driver_path, "%.*s/fake/cuda_driver.so",
-             slash == NULL ? 1 : (int)(slash - argv[0]), slash == NULL ? "." : argv[0]);
+    test_gpu_fake(argv[0]);
+    snprintf(driver_path, sizeof driver_path, "%s", getenv("GLM_CUDA_DRIVER"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,14 @@ static const int32_t rounds[][2][DSA_STREAMS] = {
 };
 enum { N_ROUNDS = sizeof rounds / sizeof rounds[0] };
 
+/* n_before rows of both streams, a multiple of 64. */
+static void run_before(struct dsa_run *r, int32_t n_before)
+{
+    static const int32_t rows[DSA_STREAMS] = {64, 64};
+    for (int32_t i = 0; i < n_before; i += 64)
+        dsa_round(r, rows, rows, 0, 1);
+}
+
 /* n_before rows of both streams by the host, then the rounds by both: do they agree to the end? A
  * kernel of the device's has a mistake, or none has. */
 static bool agrees(const char *kv, size_t topk, int32_t n_before, const char *name, const char *was,
@@ -23,11 +31,8 @@ static bool agrees(const char *kv, size_t topk, int32_t n_before, const char *na
     dsa_world_init(&device, NULL, n_tokens, topk, kv, "bf16");
     dsa_run_init(&a, &host);
     dsa_run_init(&b, &device);
-    for (int32_t i = 0; i < n_before; i += 64) {
-        const int32_t rows[] = {64, 64};
-        dsa_round(&a, rows, rows, 0, 1);
-        dsa_round(&b, rows, rows, 0, 1);
-    }
+    run_before(&a, n_before);
+    run_before(&b, n_before);
     dsa_world_use_device(&device, name, was, is);
     for (size_t i = 0; same && i < N_ROUNDS; i++) {
         dsa_round(&a, rounds[i][0], rounds[i][1], i % 2, 1);
@@ -58,6 +63,62 @@ static void long_contexts_are_merged_in_the_hosts_order(void **state)
     assert_false(agrees("fp8", 150, 640, "mla_attend", "acc[i] * x", "acc[i]"));
 }
 
+/* Rows of both streams behind a context of two spans of pools and two chunks of keys: each alone,
+ * in the smallest grid that its context allows. */
+enum { N_BEFORE = 1088, N_TOKENS = N_BEFORE + 90, N_TOPK = 150 };
+static const int32_t many_rows[DSA_STREAMS] = {90, 45};
+
+static void run_rows_alone(struct dsa_world *w, struct dsa_run *r)
+{
+    dsa_world_init(w, NULL, N_TOKENS, N_TOPK, "fp8", "bf16");
+    dsa_run_init(r, w);
+    run_before(r, N_BEFORE);
+    dsa_world_use_device(w, NULL, NULL, NULL);
+    for (size_t s = 0; s < DSA_STREAMS; s++)
+        for (int32_t i = 0; i < many_rows[s]; i++) {
+            const int32_t one[DSA_STREAMS] = {s == 0, s == 1};
+            w->bucket_context = r->n_context[s] + 1;
+            dsa_round(r, one, one, 0, 1);
+        }
+}
+
+/* All of them in one round, of three launches, in the largest grid. */
+static bool together_they_agree(const struct dsa_run *alone, const char *name, const char *was,
+                                const char *is)
+{
+    struct dsa_world w;
+    struct dsa_run r;
+    dsa_world_init(&w, NULL, N_TOKENS, N_TOPK, "fp8", "bf16");
+    dsa_run_init(&r, &w);
+    run_before(&r, N_BEFORE);
+    dsa_world_use_device(&w, name, was, is);
+    dsa_round(&r, many_rows, many_rows, 0, 2);
+    const bool same = dsa_same_memory(alone, &r);
+    dsa_run_release(&r);
+    dsa_world_release(&w);
+    return same;
+}
+
+static void rows_of_several_launches_have_the_bits_of_a_row_alone(void **state)
+{
+    static const char *const changes[][3] = {
+        {"dsa_select", "launch.first_row + place;", "place;"},
+        {"mla_attend", "launch.first_row + place;", "place;"},
+        {"mla_attend", "(act_t *)launch.args[3],",
+         "(act_t *)launch.args[3] - (size_t)launch.first_row * GLM_H * GLM_C,"},
+    };
+    struct dsa_world w;
+    struct dsa_run alone;
+    NEED_DEVICE();
+    run_rows_alone(&w, &alone);
+    assert_true(together_they_agree(&alone, NULL, NULL, NULL));
+    for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++)
+        if (together_they_agree(&alone, changes[i][0], changes[i][1], changes[i][2]))
+            fail_msg("'%s' passes as '%s'", changes[i][2], changes[i][1]);
+    dsa_run_release(&alone);
+    dsa_world_release(&w);
+}
+
 static void planted_mistakes_are_noticed(void **state)
 {
     static const char *const changes[][3] = {
@@ -86,6 +147,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rounds_leave_the_hosts_bits_in_every_form),
         cmocka_unit_test(long_contexts_are_merged_in_the_hosts_order),
+        cmocka_unit_test(rows_of_several_launches_have_the_bits_of_a_row_alone),
         cmocka_unit_test(planted_mistakes_are_noticed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

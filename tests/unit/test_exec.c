@@ -3,6 +3,7 @@
  * and its first round. */
 #include "codegen/kernels.h"
 #include "runtime/exec.h"
+#include "runtime/kernel_load.h"
 #include "runtime/weights.h"
 #include "tests/support/folder.h"
 #include "tests/support/toy_engine.h"

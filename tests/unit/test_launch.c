@@ -40,6 +40,7 @@ static struct glm_launch_rank make_rank(const char *node, const char *file, uint
         .node = node,
         .host = "local",
         .control = "127.0.0.1",
+        .device = "cpu",
         .plan_file = file,
         .threads = 2,
         .memory_bytes = UINT64_C(1) << 33,
@@ -87,7 +88,8 @@ static int setup(void **state)
         .n_ranks = 2,
     };
     f->ranks[0] = make_rank("cpu0", "rank0.plan.json", 2);
-    f->ranks[1] = make_rank("cpu1", "rank1.plan.json", 0);
+    f->ranks[1] = make_rank("gpu1", "rank1.plan.json", 0);
+    f->ranks[1].device = "cuda:12";
     glm_plan_seal(f->set, 2, NULL);
     memcpy(f->launch.set_digest, f->plans[0].set_digest, 65);
     memcpy(f->launch.binary_digest, digests[0], 65);
@@ -112,6 +114,7 @@ static void every_field_comes_back(void **state)
     struct fixture *f = *state;
     struct buf first = {0}, again = {0};
     struct glm_launch_file *l = NULL;
+    uint32_t gpu;
     assert_int_equal(glm_launch_write(&f->launch, &first, &f->err), GLM_OK);
     if (glm_launch_read(first.data, first.len, &f->arena, &l, &f->err) != GLM_OK)
         fail_msg("%s", f->err.message);
@@ -121,7 +124,11 @@ static void every_field_comes_back(void **state)
     assert_true(l->thinking);
     assert_int_equal(l->max_body_bytes, 1 << 20);
     assert_int_equal(l->n_ranks, 2);
-    assert_string_equal(l->ranks[1].node, "cpu1");
+    assert_string_equal(l->ranks[1].node, "gpu1");
+    assert_string_equal(l->ranks[0].device, "cpu");
+    assert_false(glm_launch_gpu(&l->ranks[0], &gpu));
+    assert_true(glm_launch_gpu(&l->ranks[1], &gpu));
+    assert_int_equal(gpu, 12);
     assert_int_equal(l->ranks[0].memory_bytes, UINT64_C(1) << 33);
     assert_int_equal(l->ranks[0].n_kernels, 2);
     assert_string_equal(l->ranks[0].kernel_paths[1], paths[1]);
@@ -171,6 +178,24 @@ static void a_launch_file_is_checked(void **state)
     launch_refuses(f, "\"lane\"", "\"lame\"", "unknown key 'lame'");
     launch_refuses(f, "00112233445566778899aabbccddeeff0011", "0011", "not 64 hex digits");
     launch_refuses(f, "\"format_version\": 1", "\"format_version\": 9", "outside 1..1");
+}
+
+static void a_device_is_the_cpu_or_a_gpu_of_the_machine(void **state)
+{
+    static const char *const hostile[] = {
+        "",          "gb10",    "cuda",    "cuda:",           "cuda:-1",
+        "cuda:+1",   "cuda:0 ", "cuda:00", "cuda:1000",       "cuda:1,2",
+        "cuda:0x1",  "CPU",     "cpu0",    "cuda:4294967296", "cuda:99999999999999999999",
+        "../cuda:0",
+    };
+    struct fixture *f = *state;
+    for (size_t i = 0; i < sizeof hostile / sizeof hostile[0]; i++) {
+        char is[64];
+        snprintf(is, sizeof is, "\"device\": \"%s\"", hostile[i]);
+        launch_refuses(f, "\"device\": \"cpu\"", is, "device");
+    }
+    launch_refuses(f, "\"device\": \"cpu\"", "\"device\": 0", "device");
+    launch_refuses(f, "\"device\": \"cpu\", ", "", "no key 'device'");
 }
 
 static void a_saved_plan_comes_back_with_launch_and_plans(void **state)
@@ -250,6 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(every_field_comes_back),
         CASE(a_launch_file_is_checked),
+        CASE(a_device_is_the_cpu_or_a_gpu_of_the_machine),
         CASE(a_saved_plan_comes_back_with_launch_and_plans),
         CASE(a_changed_saved_plan_is_refused_and_says_what_changed),
         CASE(another_ranks_plan_digest_is_noticed),

@@ -73,7 +73,7 @@ static enum glm_status shape_of(struct arena *arena, const char *launch, double 
                                              {.name = "EPS", .text = "0.5", .origin = ""},
                                              {.name = "FORM", .text = "q4", .origin = ""}};
     const struct glm_plan_kernel k = {"k", "toy", params, 3};
-    const struct glm_cost_context bucket = {.R = rows, .O = 2, .S = 1};
+    const struct glm_cost_context bucket = {.R = rows, .O = 2, .C = 100, .S = 1};
     struct glm_manifest m;
     *err = (struct glm_error){0};
     launch = launch_text(launch);
@@ -104,6 +104,28 @@ static void a_launch_is_sized_by_the_bucket(void **state)
         GLM_OK);
     assert_int_equal(shape.min_blocks, 1);
     assert_int_equal(shape.shared_bytes + shape.scratch_bytes + shape.n_tickets, 0);
+    assert_int_equal(shape.rows, 0);
+    assert_int_equal(shape.n_launches, 1);
+}
+
+static void rows_bound_grid_scratch_and_tickets_of_a_launch(void **state)
+{
+    static const char launch[] = "{\"block\":\"32\",\"grid\":[\"ceil(context/16)\",\"R\",\"1\"],"
+                                 "\"scratch\":\"R*context\",\"tickets\":\"R\",\"rows\":\"N/2\"}";
+    static const uint32_t rows[][3] = {/* of the bucket, of a launch, launches */
+                                       {1, 1, 1},   {31, 31, 1}, {32, 32, 1},
+                                       {33, 32, 2}, {64, 32, 2}, {2048, 32, 64}};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct glm_launch_shape shape;
+        struct glm_error err;
+        assert_int_equal(shape_of(*state, launch, rows[i][0], &shape, &err), GLM_OK);
+        assert_int_equal(shape.rows, 32);
+        assert_int_equal(shape.n_launches, rows[i][2]);
+        assert_int_equal(shape.grid[0], 7);
+        assert_int_equal(shape.grid[1], rows[i][1]);
+        assert_int_equal(shape.scratch_bytes, rows[i][1] * 100);
+        assert_int_equal(shape.n_tickets, rows[i][1]);
+    }
 }
 
 static void a_launch_that_no_gpu_takes_is_refused(void **state)
@@ -121,6 +143,15 @@ static void a_launch_that_no_gpu_takes_is_refused(void **state)
         {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"M\"]}", "unknown name 'M'"},
         {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"min_blocks\":0}", "min_blocks"},
         {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"tile\":\"1\"}", "tile"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"rows\":\"R\"}",
+         "'rows' of manifest 'toy' depends on the rows"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"rows\":\"1/2\"}", "'rows'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"rows\":\"-1\"}", "'rows'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"rows\":\"M\"}", "has 'launch.rows'"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"O\",\"1\"],\"rows\":\"64\"}",
+         "depends on the wanted rows"},
+        {"{\"block\":\"32\",\"grid\":[\"1\",\"1\",\"1\"],\"scratch\":\"4*O\",\"rows\":\"64\"}",
+         "depends on the wanted rows"},
         {"{\"grid\":[\"1\",\"1\",\"1\"]}", "block"},
         {"\"32\"", "launch"},
     };
@@ -315,6 +346,7 @@ int main(void)
         CASE(a_value_outside_names_what_is_allowed),
         CASE(missing_unknown_repeated_and_mistyped_parameters_are_named),
         CASE(a_launch_is_sized_by_the_bucket),
+        CASE(rows_bound_grid_scratch_and_tickets_of_a_launch),
         CASE(a_launch_that_no_gpu_takes_is_refused),
         CASE(a_manifest_without_a_launch_has_no_shape),
         CASE(every_manifest_of_the_templates_is_valid),

@@ -255,6 +255,13 @@ static void ranks_of_one_host_must_fit_together(void **state)
     assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 2, alone - 1, &err),
                      GLM_ECAPACITY);
     assert_non_null(strstr(err.message, "cannot fit rank 2 of lane 'main' on host 'other'"));
+    alone = glm_plan_total_bytes(plans[3]) + (UINT64_C(64) << 20);
+    err = (struct glm_error){0};
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 3, alone, &err), GLM_OK);
+    assert_int_equal(glm_plan_check_host(&f.cluster, lane, plans, 3, alone - 1, &err),
+                     GLM_ECAPACITY);
+    assert_non_null(
+        strstr(err.message, "cannot fit rank 3 of lane 'main' on cuda:0 of host 'local'"));
     fixture_free(&f);
 }
 
@@ -296,7 +303,8 @@ static void a_gpu_rank_has_a_context(void **state)
 {
     (void)state;
     uint64_t bytes[3];
-    static const enum glm_device devices[] = {GLM_DEVICE_CPU, GLM_DEVICE_GB10, GLM_DEVICE_CUDA};
+    static const enum glm_device_kind devices[] = {GLM_DEVICE_CPU, GLM_DEVICE_GB10,
+                                                   GLM_DEVICE_CUDA};
     for (int i = 0; i < 3; i++) {
         struct fixture f;
         fixture_full(&f, 2);
@@ -309,6 +317,38 @@ static void a_gpu_rank_has_a_context(void **state)
     assert_true(bytes[0] < 64 << 20);
     assert_true(bytes[1] > 640 << 20 && bytes[1] < 700 << 20);
     assert_int_equal(bytes[2], GLM_PROCESS_CUDA_DEVICE_BYTES);
+}
+
+/* The published model on two GPUs at 2,048 prefill rows: the products of the picked experts (8 of a
+ * row, 4096 wide) are the largest scratch, a layer of 32 heads the most tickets. At 64 rows it is
+ * the entries that a draw from all of 77,440 ids looks at, in blocks of 2,048. */
+static void scratch_of_a_cuda_plan_is_that_of_its_launches(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct glm_plan **plans;
+    struct glm_error err = {0};
+    struct glm_manifest *manifests;
+    uint32_t n_manifests;
+    uint64_t scratch, tickets, host;
+    fixture_full(&f, 2);
+    f.cluster.lanes[0].prefill_rows = 2048;
+    assert_int_equal(glm_manifests_load(&f.arena, &manifests, &n_manifests, &err), GLM_OK);
+    host = part(build(&f)[0], "scratch");
+    assert_int_equal(glm_plan_build(&f.cluster, 0, "sm_121a", &f.arena, &f.diags, &plans, &err),
+                     GLM_OK);
+    if (glm_cuda_scratch(plans[0], manifests, n_manifests, &scratch, &tickets, &err) != GLM_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(scratch, UINT64_C(2048) * 8 * 4096 * 4);
+    assert_int_equal(tickets, 32 * (2048 / 16 + 2 * 8) * 4);
+    assert_int_equal(part(plans[0], "scratch"), scratch + tickets);
+    assert_int_not_equal(part(plans[0], "scratch"), host);
+    f.cluster.lanes[0].prefill_rows = 64;
+    assert_int_equal(glm_plan_build(&f.cluster, 0, "sm_121a", &f.arena, &f.diags, &plans, &err),
+                     GLM_OK);
+    assert_int_equal(part(plans[0], "scratch"),
+                     UINT64_C(64) * 38 * 24 * (1 + 2048) + 32 * (64 / 16 + 2 * 8) * 4);
+    fixture_free(&f);
 }
 
 /* What the plan prints is what the runtime will lay out, byte for byte. */
@@ -360,6 +400,7 @@ int main(void)
         cmocka_unit_test(needs_room_for_one_window_at_least),
         cmocka_unit_test(counts_a_buffer_in_each_arena_that_names_it),
         cmocka_unit_test(ranks_of_one_host_must_fit_together),
+        cmocka_unit_test(scratch_of_a_cuda_plan_is_that_of_its_launches),
         cmocka_unit_test(the_table_is_what_the_runtime_lays_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

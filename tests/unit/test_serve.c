@@ -87,6 +87,7 @@ static int set_up(void **state)
     w->rank = (struct glm_launch_rank){.node = "node0",
                                        .host = "local",
                                        .control = "127.0.0.1",
+                                       .device = "cpu",
                                        .plan_file = "rank0.plan.json",
                                        .threads = 2};
     name_kernels(w);
@@ -606,6 +607,11 @@ static void files_that_do_not_belong_together_are_refused(void **state)
     write_launch(w);
     expect_load_error(0, GLM_EPLAN, "set");
     w->launch = launch;
+
+    w->rank.device = "cuda:0";
+    write_launch(w);
+    expect_load_error(0, GLM_EPLAN, "launch.json names device cuda:0");
+    w->rank = rank;
 
     w->rank.n_kernels--;
     write_launch(w);

@@ -258,6 +258,7 @@ static void serve_and_stop(struct lane *l, const char *launch, int world)
         assert_int_equal(number(r, "done_bytes"), 500);
         assert_int_equal(number(r, "total_bytes"), 500);
         assert_int_equal(number(r, "memory_bytes"), 1000 + i);
+        assert_string_equal(text(r, "device"), i % 2 == 0 ? "cpu" : "cuda:1");
         assert_string_equal(text(r, "last_error"), "");
         pids[i] = number(r, "pid");
         assert_int_equal(kill((pid_t)pids[i], 0), 0);

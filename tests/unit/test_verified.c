@@ -34,7 +34,7 @@ static int setup(void **state)
     f->first = folder_new();
     f->second = folder_new();
     arena_init(&f->arena, 1 << 20);
-    f->launch = (struct glm_manifest_launch){"64", {"R", "1", "1"}, "0", "0", "0", 1};
+    f->launch = (struct glm_manifest_launch){"64", {"R", "1", "1"}, "0", "0", "0", "0", 1};
     f->manifest = (struct glm_manifest){.name = "toy", .launch = &f->launch};
     *state = f;
     return 0;
@@ -94,6 +94,10 @@ static void a_changed_header_or_launch_makes_it_unverified(void **state)
     folder_write(f->first, GLM_VERIFIED_FILE, line);
     assert_false(unverified(f, f->first));
     f->launch.grid[0] = "2*R";
+    assert_true(unverified(f, f->first));
+    f->launch.grid[0] = "R";
+    assert_false(unverified(f, f->first));
+    f->launch.rows = "64";
     assert_true(unverified(f, f->first));
 }
 

@@ -38,10 +38,10 @@ run 0 glmctl plan "$spec" --refresh -o json
 
 run 0 glmctl status "$spec"
 says "$out" "^demo/tp1: live, up [0-9]+ s, $url$"
-says "$out" "^  0     $pid +live "
+says "$out" "^  0     $pid +live +cpu "
 run 0 glmctl status "$spec" -o json
-[ "$(json "$out" 'd["format_version"], d["state"], d["url"], [r["pid"] for r in d["ranks"]], d["stats"]["requests_total"]')" = \
-    "(1, 'live', '$url', [$pid], 2)" ] || die "wrong JSON"
+[ "$(json "$out" 'd["format_version"], d["state"], d["url"], [(r["pid"], r["device"]) for r in d["ranks"]], d["stats"]["requests_total"]')" = \
+    "(1, 'live', '$url', [($pid, 'cpu')], 2)" ] || die "wrong JSON"
 run 0 glmctl logs "$spec"
 says "$out" "^rank 0 \| .* live url=$url"
 run 0 glmctl logs "$spec" 0 -n 1
