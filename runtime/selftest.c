@@ -57,12 +57,12 @@ static bool make_room(struct region *r)
 {
     if (r->bytes <= r->capacity)
         return true;
-    unsigned char *before = realloc(r->before, r->bytes);
-    r->before = before ? before : r->before;
-    unsigned char *after = before ? realloc(r->after, r->bytes) : NULL;
-    r->after = after ? after : r->after;
-    r->capacity = after ? r->bytes : 0;
-    return after != NULL;
+    free(r->before);
+    free(r->after);
+    r->before = malloc(r->bytes);
+    r->after = malloc(r->bytes);
+    r->capacity = r->before && r->after ? r->bytes : 0;
+    return r->capacity != 0;
 }
 
 /* The regions of a step, those that it writes copied as they are now. */
