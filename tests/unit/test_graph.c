@@ -508,6 +508,54 @@ static void the_same_lane_gives_the_same_bytes_within_the_size_limit(void **stat
     buf_release(&two);
 }
 
+/* Kernels that a program runs, in the order of the plan. */
+static void kernels_of(const struct glm_plan *p, const struct glm_plan_program *g, bool *runs)
+{
+    for (uint32_t i = 0; i < g->n_steps; i++) {
+        const struct glm_plan_step *s = &g->steps[i];
+        const struct glm_plan_block *b =
+            s->kind == GLM_STEP_BLOCK ? glm_plan_block(p, s->name) : NULL;
+        const struct glm_plan_step *steps = b ? b->steps : s;
+        for (uint32_t k = 0; k < (b ? b->n_steps : 1); k++)
+            if (steps[k].kind == GLM_STEP_KERNEL)
+                runs[glm_plan_kernel(p, steps[k].name) - p->kernels] = true;
+    }
+}
+
+static void a_cut_plan_runs_every_kernel_on_few_layers(void **state)
+{
+    (void)state;
+    enum { MAX_KERNELS = 256 };
+    for (uint32_t world = 1; world <= 3; world += 2) {
+        struct fixture f;
+        fixture_full(&f, world);
+        f.cluster.lanes[0].rotate_uneven = world == 3;
+        struct glm_plan *p = build(&f)[0], *cut, *read;
+        struct glm_error err = {0};
+        struct buf text = {0};
+        assert_int_equal(glm_plan_cut(p, 2048, &f.arena, &cut, &err), GLM_OK);
+        assert_int_equal(cut->limits.pool_tokens, 2048);
+        assert_int_equal(cut->n_programs, p->n_programs);
+        for (uint32_t g = 0; g < p->n_programs; g++) {
+            bool all[MAX_KERNELS] = {false}, few[MAX_KERNELS] = {false};
+            kernels_of(p, &p->programs[g], all);
+            kernels_of(cut, &cut->programs[g], few);
+            assert_memory_equal(all, few, sizeof all);
+        }
+        const struct glm_plan_weight *norm = find_weight(cut, "layers.{L}.attn_norm");
+        assert_true(norm->n_layers >= 3 && norm->n_layers <= 12);
+        assert_int_equal(norm->layers[0], 0);
+        assert_int_equal(find_weight(p, "layers.{L}.attn_norm")->n_layers, 45);
+        assert_int_equal(find_weight(cut, "embed")->bytes, find_weight(p, "embed")->bytes);
+        /* It is a plan: all that its steps name is there. */
+        assert_int_equal(glm_plan_write(cut, &text, &err), GLM_OK);
+        if (glm_plan_read(buf_text(&text), text.len, &f.arena, &read, &err) != GLM_OK)
+            fail_msg("%s", err.message);
+        buf_release(&text);
+        fixture_free(&f);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,6 +573,7 @@ int main(void)
         cmocka_unit_test(refuses_experts_in_a_form_the_checkpoint_has_not),
         cmocka_unit_test(warns_of_drafters_that_are_left_out),
         cmocka_unit_test(the_same_lane_gives_the_same_bytes_within_the_size_limit),
+        cmocka_unit_test(a_cut_plan_runs_every_kernel_on_few_layers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Built-in geometries, the expected-tensor table's counts, and the values of synthetic tensors. */
 #include "spec/checkpoint.h"
+#include "spec/geometries.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,6 +55,30 @@ static void the_full_geometry_counts_its_parameters_exactly(void **state)
     assert_true(p.routed_experts_layer == 7247757312ull);
     assert_true(p.backbone + p.mtp + p.vision == 321323031390ull);
     stop();
+}
+
+static void a_number_behind_a_geometry_keeps_its_first_layers(void **state)
+{
+    (void)state;
+    open_at("synthetic:glm-5.3-flash:5");
+    assert_int_equal(f.c->model.n_layers, 5);
+    assert_int_equal(f.c->model.d_hidden, 4096);
+    assert_int_equal(f.c->model.attention[3], GLM_ATTENTION_DSA);
+    assert_int_equal(f.c->model.ffn[4], GLM_FFN_MOE);
+    assert_int_equal(f.c->exl3_bits, 4);
+    stop();
+    open_at("synthetic:small8-bf16:2");
+    assert_int_equal(f.c->model.n_layers, 2);
+    assert_int_equal(f.c->exl3_bits, 0);
+    stop();
+    static const char *const wrong[] = {"synthetic:small8:0", "synthetic:small8:7",
+                                        "synthetic:small8:", "synthetic:small8:2x",
+                                        "synthetic:small8:-1"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct glm_model model;
+        uint32_t bits;
+        assert_false(glm_geometry_find(wrong[i] + strlen("synthetic:"), &model, &bits));
+    }
 }
 
 static enum glm_status count(void *context, const struct glm_expected_tensor *t)
@@ -352,6 +377,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_full_geometry_counts_its_parameters_exactly),
+        cmocka_unit_test(a_number_behind_a_geometry_keeps_its_first_layers),
         cmocka_unit_test(tensor_counts_are_those_of_the_published_indexes),
         cmocka_unit_test(the_full_geometry_is_that_of_the_published_pack),
         cmocka_unit_test(small8_has_every_split_unit_eight_times),
