@@ -57,6 +57,7 @@ struct glm_collective {
     bool lost;
     uint32_t lost_rank; /* world: none is known, the set was aborted */
     atomic_bool aborted;
+    atomic_bool entered; /* a thread runs or broadcasts now */
     _Atomic uint64_t n_gather, n_sum, n_lists, bytes_sent, bytes_received, wait_ns;
     struct {
         struct list_header header;
@@ -384,20 +385,30 @@ enum glm_status glm_collective_progress(struct glm_collective_step *s, struct gl
     return status;
 }
 
+/* Relaxed: who hands the collective to another thread orders that itself. */
+static void enter(struct glm_collective *c)
+{
+    GLM_ASSERT(!atomic_exchange_explicit(&c->entered, true, memory_order_relaxed));
+}
+
+static void leave(struct glm_collective *c)
+{
+    atomic_store_explicit(&c->entered, false, memory_order_relaxed);
+}
+
 enum glm_status glm_collective_run(struct glm_collective_step *s, size_t bytes,
                                    struct glm_error *err)
 {
+    enter(s->c);
     enum glm_status status = glm_collective_enqueue(s, bytes, err);
-    if (status != GLM_OK)
-        return status;
-    for (;;) {
+    while (status == GLM_OK) {
         status = glm_collective_progress(s, err);
         if (status != GLM_EAGAIN)
-            return status;
+            break;
         status = wait_more(s->c, err);
-        if (status != GLM_OK)
-            return status;
     }
+    leave(s->c);
+    return status;
 }
 
 void glm_collective_abort(struct glm_collective *c)
@@ -476,12 +487,14 @@ enum glm_status glm_collective_broadcast(struct glm_collective *c, void *bytes, 
         return GLM_EAGAIN;
     if (c->rank == 0 && (*len > max || *len > UINT32_MAX))
         return glm_fail(err, GLM_EINVAL, "cannot send a list of %zu bytes: at most %zu", *len, max);
+    enter(c);
     c->sequence++;
     c->asked_ns = 0;
     if (c->rank == 0)
         status = send_list(c, bytes, *len, err);
     else
         status = receive_list(c, bytes, max, len, err);
+    leave(c);
     if (status == GLM_OK)
         atomic_fetch_add_explicit(&c->n_lists, 1, memory_order_relaxed);
     return status;

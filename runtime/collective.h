@@ -6,7 +6,8 @@
  * with the same bits (design 6). Every rank calls the same collectives in
  * the same order with the same sizes, one at a time.
  *
- * Owner: the round thread; abort and stats are for any thread. Only new and prepare allocate. */
+ * Owner: the round thread, or the proxy while exchanges are expected of it (proxy.h); abort and
+ * stats are for any thread. Only new and prepare allocate. */
 #ifndef GLM_RUNTIME_COLLECTIVE_H
 #define GLM_RUNTIME_COLLECTIVE_H
 

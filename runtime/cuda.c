@@ -223,6 +223,24 @@ enum glm_status glm_cuda_fill(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_ad
     return check(c, c->driver->fill(to, byte, bytes, s), "fill memory", NULL, err);
 }
 
+/* The driver documents that operations of a batch are enqueued in their order, that a write comes
+ * after a fence of the system's scope, and that memory of cuMemHostAlloc has one address on host
+ * and GPU (unified addressing). A capture keeps them as a node: NCCL's copy-engine collectives wait
+ * in graphs so, and set their flags back in the same batch because a graph's values are constants.
+ */
+enum glm_status glm_cuda_meet(struct glm_cuda *c, glm_cuda_stream s, void *bell, void *done,
+                              struct glm_error *err)
+{
+    const uint64_t rung = (uint64_t)(uintptr_t)bell, over = (uint64_t)(uintptr_t)done;
+    struct glm_cuda_mem_op ops[] = {
+        {.operation = CUDA_OP_WRITE_32, .address = rung, .value = 1},
+        {.operation = CUDA_OP_WAIT_32, .address = over, .value = 1, .flags = CUDA_WAIT_EQUAL},
+        {.operation = CUDA_OP_WRITE_32, .address = over, .value = 0},
+    };
+    return check(c, c->driver->mem_ops(s, sizeof ops / sizeof ops[0], ops, 0),
+                 "let a stream meet the host", NULL, err);
+}
+
 /* ---- Streams and events ---- */
 
 enum glm_status glm_cuda_stream_new(struct glm_cuda *c, glm_cuda_stream *out, struct glm_error *err)

@@ -89,6 +89,13 @@ enum glm_status glm_cuda_copy(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_ad
 enum glm_status glm_cuda_fill(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_address to,
                               uint8_t byte, uint64_t bytes, struct glm_error *err);
 
+/* The stream meets the host: it sets *bell to 1, waits until *done is 1 and sets it back to 0. Who
+ * sees the bell sees all that the stream did before; what the host wrote before done is seen by all
+ * that the stream does after. Both words lie in memory of glm_cuda_host_alloc. Takes no kernel's
+ * place on the GPU while it waits. */
+enum glm_status glm_cuda_meet(struct glm_cuda *c, glm_cuda_stream s, void *bell, void *done,
+                              struct glm_error *err);
+
 /* ---- Kernels ---- */
 
 struct glm_cuda_kernel {

@@ -42,6 +42,7 @@ static const char *find_all(void *handle, struct glm_cuda_driver *d)
         {"cuMemcpyDtoHAsync_v2", &d->copy_out},
         {"cuMemcpyDtoDAsync_v2", &d->copy},
         {"cuMemsetD8Async", &d->fill},
+        {"cuStreamBatchMemOp_v2", &d->mem_ops},
         {"cuStreamCreate", &d->stream_new},
         {"cuStreamDestroy_v2", &d->stream_free},
         {"cuStreamSynchronize", &d->stream_wait},

@@ -25,7 +25,20 @@ enum {
     CUDA_FUNCTION_DYNAMIC_SHARED = 8,
     CUDA_STREAM_NON_BLOCKING = 1,
     CUDA_CAPTURE_OF_THREAD = 1,
+    CUDA_OP_WAIT_32 = 1,
+    CUDA_OP_WRITE_32 = 2,
+    CUDA_WAIT_EQUAL = 1,
 };
+
+/* One operation of a batch on the memory that host and GPU share: CUstreamBatchMemOpParams. */
+struct glm_cuda_mem_op {
+    int operation;
+    uint64_t address;
+    uint64_t value;
+    unsigned flags;
+    uint64_t reserved[2];
+};
+_Static_assert(sizeof(struct glm_cuda_mem_op) == 48, "the driver's layout");
 
 struct glm_cuda_driver {
     int (*init)(unsigned);
@@ -49,6 +62,7 @@ struct glm_cuda_driver {
     int (*copy_out)(void *, uint64_t, size_t, void *);
     int (*copy)(uint64_t, uint64_t, size_t, void *);
     int (*fill)(uint64_t, unsigned char, size_t, void *);
+    int (*mem_ops)(void *, unsigned, struct glm_cuda_mem_op *, unsigned);
     int (*stream_new)(void **, unsigned);
     int (*stream_free)(void *);
     int (*stream_wait)(void *);

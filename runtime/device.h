@@ -80,10 +80,10 @@ struct glm_device {
  * GLM_ENOMEM. */
 enum glm_status glm_device_open_host(uint32_t n_threads, uint32_t host_threads,
                                      struct glm_device **out, struct glm_error *err);
-/* The GPU of that index. load_threads: how many threads convert its weights. GLM_EKERNEL as
- * glm_cuda_open. */
-enum glm_status glm_device_open_cuda(uint32_t index, uint32_t load_threads, struct glm_device **out,
-                                     struct glm_error *err);
+/* The GPU of that index. is_shared: other ranks of the set run on it too. load_threads: how many
+ * threads convert its weights. GLM_EKERNEL as glm_cuda_open. */
+enum glm_status glm_device_open_cuda(uint32_t index, bool is_shared, uint32_t load_threads,
+                                     struct glm_device **out, struct glm_error *err);
 /* NULL: nothing. */
 void glm_device_free(struct glm_device *d);
 

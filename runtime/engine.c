@@ -138,9 +138,9 @@ static enum glm_status link_programs(struct glm_engine *e, struct glm_error *err
 static enum glm_status open_device(struct glm_engine *e, const struct glm_engine_config *c,
                                    struct glm_error *err)
 {
-    enum glm_status st = c->on_gpu
-                             ? glm_device_open_cuda(c->gpu, c->n_threads, &e->device, err)
-                             : glm_device_open_host(c->n_threads, c->host_threads, &e->device, err);
+    enum glm_status st =
+        c->on_gpu ? glm_device_open_cuda(c->gpu, c->gpu_is_shared, c->n_threads, &e->device, err)
+                  : glm_device_open_host(c->n_threads, c->host_threads, &e->device, err);
     e->states.device = e->device;
     if (st == GLM_OK)
         st = e->device->ops->load_kernels(e->device, e->plan, c->kernel_paths, c->kernel_digests,

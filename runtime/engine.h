@@ -59,6 +59,7 @@ struct glm_engine_config {
     uint32_t host_threads; /* of all ranks that share this machine's cores; 0: n_threads */
     bool on_gpu;           /* else on this machine's own memory and threads */
     uint32_t gpu;          /* its index */
+    bool gpu_is_shared;    /* other ranks of the set run on it too */
     struct glm_collective *collective; /* borrowed; NULL when world is 1 */
     bool is_alone; /* a rank without its others, for selftest.h: sums and gathers are its own part
                       alone; no collective */

@@ -40,6 +40,18 @@ static uint32_t all_threads(const struct glm_launch_file *launch)
     return n;
 }
 
+/* Is another rank on the GPU of this one? */
+static bool shares_gpu(const struct glm_launch_file *launch, uint32_t rank)
+{
+    uint32_t own, gpu, n = 0;
+    if (!glm_launch_gpu(&launch->ranks[rank], &own))
+        return false;
+    for (uint32_t r = 0; r < launch->n_ranks; r++)
+        n += glm_launch_gpu(&launch->ranks[r], &gpu) && gpu == own &&
+             strcmp(launch->ranks[r].host, launch->ranks[rank].host) == 0;
+    return n > 1;
+}
+
 static enum glm_status open_engine(void *context, const struct glm_open_config *config,
                                    void **engine, uint64_t *memory_bytes, struct glm_error *err)
 {
@@ -60,6 +72,7 @@ static enum glm_status open_engine(void *context, const struct glm_open_config *
             .kernel_digests = rank->kernel_digests,
             .n_threads = rank->threads,
             .host_threads = all_threads(lane->files.launch),
+            .gpu_is_shared = shares_gpu(lane->files.launch, lane->files.rank),
             .collective = config->collective,
             .memory_limit_bytes = rank->memory_bytes > rank->reserve_bytes
                                       ? rank->memory_bytes - rank->reserve_bytes

@@ -36,6 +36,7 @@ enum { SMS = 16, INTEGRATED = 18, MAJOR = 75, MINOR = 76, BLOCK_SHARED = 97 }; /
 enum { STATIC_SHARED = 1, DYNAMIC_SHARED = 8 };                                /* of a function */
 enum { MAX_DEVICES = 8, MEMORY_MIB = 1024, MAX_SHARED = 101376, ALIGNMENT = 256 };
 enum { GUARD_BYTES = 256, GUARD = 0x3c };
+enum { WAIT_TURNS = 1000000 }; /* of 50 us and more: about two minutes */
 
 /* In front of what cuMemAlloc gives. */
 struct block {
@@ -60,9 +61,21 @@ struct module {
     size_t shared_bytes;
 };
 
-/* What a stream runs or a graph holds: a launch, a copy, or where there is no source a fill. */
+/* An operation on a word that host and GPU share. */
+struct mem_op {
+    int operation;
+    uint64_t address, value;
+    unsigned flags;
+    uint64_t reserved[2];
+};
+enum { WAIT_32 = 1, WRITE_32 = 2, WAIT_EQUAL = 1, MAX_OPS = 4 };
+
+/* What a stream runs or a graph holds: a launch, operations, a copy, or where there is no source a
+ * fill. */
 struct node {
     struct module *module;
+    struct mem_op ops[MAX_OPS];
+    unsigned n_ops;
     struct simt_launch launch;
     void *to;
     const void *from;
@@ -501,10 +514,35 @@ static void launch(struct device *d, const struct node *n)
     pthread_mutex_unlock(&n->module->lock);
 }
 
+/* A GPU would wait for ever; a test is told. */
+static void await(struct device *d, const uint32_t *word, uint32_t value)
+{
+    for (uint32_t i = 0; __atomic_load_n(word, __ATOMIC_SEQ_CST) != value; i++) {
+        if (i > WAIT_TURNS) {
+            set_fault(d, "a stream waited too long for a word");
+            return;
+        }
+        usleep(i < 100 ? 0 : 50);
+    }
+}
+
+static void operate(struct device *d, const struct node *n)
+{
+    for (unsigned i = 0; i < n->n_ops; i++) {
+        uint32_t *word = host(n->ops[i].address);
+        if (n->ops[i].operation == WRITE_32)
+            __atomic_store_n(word, (uint32_t)n->ops[i].value, __ATOMIC_SEQ_CST);
+        else
+            await(d, word, (uint32_t)n->ops[i].value);
+    }
+}
+
 static void run(struct device *d, const struct node *n)
 {
     if (n->module != NULL)
         launch(d, n);
+    else if (n->n_ops > 0)
+        operate(d, n);
     else if (n->from != NULL)
         memmove(n->to, n->from, n->bytes);
     else
@@ -573,6 +611,25 @@ CALL(cuMemsetD8Async, uint64_t to, unsigned char byte, size_t bytes, void *strea
     return on_device(current, host(to), bytes)
                ? put(stream, &(struct node){.to = host(to), .bytes = bytes, .byte = byte})
                : INVALID;
+}
+
+CALL(cuStreamBatchMemOp_v2, void *stream, unsigned count, struct mem_op *ops, unsigned flags)
+{
+    struct node n = {.n_ops = count};
+    const int result = ready(stream);
+    if (result != OK)
+        return result;
+    if (count == 0 || count > MAX_OPS || flags != 0)
+        return INVALID;
+    for (unsigned i = 0; i < count; i++) {
+        const struct mem_op *op = &ops[i];
+        const bool right = (op->operation == WRITE_32 && op->flags == 0) ||
+                           (op->operation == WAIT_32 && op->flags == WAIT_EQUAL);
+        if (!right || op->address % 4 != 0 || !on_device(current, host(op->address), 4))
+            return INVALID;
+        n.ops[i] = *op;
+    }
+    return put(stream, &n);
 }
 
 CALL(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigned block,
@@ -713,11 +770,23 @@ CALL(cuGraphExecDestroy, void *graph)
     free_graph(graph);
     return OK;
 }
+/* For tests, of the process: graphs launched, nodes in them. */
+static _Atomic unsigned long n_launched, n_nodes;
+CALL(fakeGraphCounts, unsigned long *launches, unsigned long *nodes)
+{
+    *launches = n_launched;
+    *nodes = n_nodes;
+    return OK;
+}
+
 /* A fault on the way shows at the next call. */
 CALL(cuGraphLaunch, void *graph, void *stream)
 {
     const struct graph *g = graph;
-    const int result = g == NULL ? INVALID : n_captures > 0 ? IN_CAPTURE : ready(stream);
+    int result = g == NULL ? INVALID : n_captures > 0 ? IN_CAPTURE : ready(stream);
+    result = result == OK ? fails("cuGraphLaunch") : result;
+    n_launched += result == OK;
+    n_nodes += result == OK ? g->n : 0;
     for (size_t i = 0; result == OK && i < g->n && put(stream, &g->nodes[i]) == OK; i++)
         ;
     return result;

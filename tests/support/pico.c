@@ -5,6 +5,7 @@
 
 #include "codegen/graph.h"
 #include "codegen/kernels.h"
+#include "codegen/process.h"
 #include "runtime/link.h"
 #include "runtime/cuda.h"
 #include "runtime/threads.h"
@@ -33,11 +34,12 @@
 #endif
 #endif
 
-enum { ARENA_BYTES = 512 << 20, LINK_BYTES = 4 << 20 };
+enum { ARENA_BYTES = 512 << 20 };
 
 struct rank {
     struct pico *set;
     uint32_t rank;
+    bool killed;
     pthread_t thread;
     struct glm_link *links[GLM_LINK_MAX_WORLD];
     struct glm_collective *collective;
@@ -60,12 +62,19 @@ struct pico {
     pthread_cond_t changed;
     uint64_t n_done; /* lists that followers have done, all together */
     uint32_t n_open, n_failed;
+    bool lost; /* ranks may fail */
     uint64_t n_lists;
     uint64_t n_allowed; /* lists that followers may wait for: what the test read lies before */
     float *logits;      /* [d_vocab] */
 };
 
 /* ---- from checkpoint to kernels ---- */
+
+static uint32_t number(const char *name, uint32_t otherwise)
+{
+    const char *text = getenv(name);
+    return text && text[0] ? (uint32_t)strtoul(text, NULL, 10) : otherwise;
+}
 
 static void settle_options(struct pico_options *o)
 {
@@ -78,6 +87,7 @@ static void settle_options(struct pico_options *o)
     o->prefill_rows = o->prefill_rows ? o->prefill_rows : 512;
     o->verify_rows = o->verify_rows ? o->verify_rows : 1;
     o->pool_tokens = o->pool_tokens ? o->pool_tokens : 16 * 2048;
+    o->gpus = o->gpus ? o->gpus : test_gpu_chosen() ? number("GLM_TEST_GPUS", 1) : 1;
     o->gpu = o->gpu || (test_gpu_chosen() && !o->host && !o->plans);
     if (o->gpu) {
         o->formats.act = GLM_ACT_BF16;
@@ -127,10 +137,10 @@ static struct glm_cluster *new_cluster(struct pico *p)
     return c;
 }
 
+/* The first of the GPUs. */
 static uint32_t gpu_index(void)
 {
-    const char *index = getenv("GLM_TEST_GPU");
-    return index && index[0] ? (uint32_t)strtoul(index, NULL, 10) : 0;
+    return number("GLM_TEST_GPU", 0);
 }
 
 const char *pico_gpu_missing(void)
@@ -145,6 +155,17 @@ const char *pico_gpu_missing(void)
     program[n] = '\0';
     test_gpu_fake(program);
     return NULL;
+}
+
+const char *pico_gpus_missing(uint32_t n)
+{
+    const char *missing = pico_gpu_missing();
+    if (missing)
+        return missing;
+    if (!test_gpu_chosen())
+        setenv("FAKE_CUDA", "gpus=8", 1);
+    return !test_gpu_chosen() || number("GLM_TEST_GPUS", 1) >= n ? NULL
+                                                                 : "GLM_TEST_GPUS names fewer GPUs";
 }
 
 static const char *gpu_target(void)
@@ -233,8 +254,9 @@ static void open_rank(struct rank *r)
             if (r->links[i])
                 r->links[i]->spin = o->n_threads * o->world <= glm_cores();
         if (r->status == GLM_OK)
-            r->status = glm_collective_new(r->rank, o->world, r->links, LINK_BYTES, 0, NULL, NULL,
-                                           &r->collective, &r->err);
+            r->status = glm_collective_new(r->rank, o->world, r->links,
+                                           (size_t)glm_message_bytes(p->plans[r->rank]), 0, NULL,
+                                           NULL, &r->collective, &r->err);
     }
     if (r->status != GLM_OK)
         return;
@@ -243,7 +265,8 @@ static void open_rank(struct rank *r)
                                        .kernel_paths = r->kernels,
                                        .kernel_digests = r->digests,
                                        .on_gpu = o->gpu,
-                                       .gpu = gpu_index(),
+                                       .gpu = gpu_index() + r->rank % o->gpus,
+                                       .gpu_is_shared = o->world > o->gpus,
                                        .is_alone = o->twin,
                                        .n_threads = o->n_threads,
                                        .host_threads = o->n_threads * o->world,
@@ -296,7 +319,7 @@ static void wait_done(struct pico *p)
     pthread_mutex_lock(&p->lock);
     while (p->n_done < want && p->n_failed == 0)
         pthread_cond_wait(&p->changed, &p->lock);
-    uint32_t failed = p->n_failed;
+    bool failed = p->n_failed > 0 && !p->lost;
     pthread_mutex_unlock(&p->lock);
     if (failed)
         check_ranks(p);
@@ -319,8 +342,9 @@ struct pico *pico_open(const struct pico_options *options)
         p->ranks[i].set = p;
         p->ranks[i].rank = i;
         if (world > 1 && !p->options.twin &&
-            glm_link_listen(p->options.transport, "127.0.0.1", i, world, LINK_BYTES, test_secret,
-                            &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
+            glm_link_listen(p->options.transport, "127.0.0.1", i, world,
+                            (size_t)glm_message_bytes(p->plans[i]), test_secret, &p->listeners[i],
+                            &p->addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
     for (uint32_t i = 1; i < world; i++) {
@@ -346,10 +370,11 @@ void pico_close(struct pico *p)
         return;
     struct glm_op stop = {.kind = GLM_OP_STOP};
     bool follows = p->options.world > 1 && !p->options.twin;
-    if (follows)
+    if (follows && !p->lost)
         pico_run(p, &stop, 1);
     for (uint32_t i = 1; follows && i < p->options.world; i++)
-        pthread_join(p->ranks[i].thread, NULL);
+        if (!p->ranks[i].killed)
+            pthread_join(p->ranks[i].thread, NULL);
     for (uint32_t i = 0; i < p->options.world; i++) {
         glm_engine_free(p->ranks[i].engine);
         glm_collective_free(p->ranks[i].collective);
@@ -359,6 +384,29 @@ void pico_close(struct pico *p)
     arena_release(&p->arena);
     free(p->logits);
     free(p);
+}
+
+void pico_kill(struct pico *p, uint32_t rank)
+{
+    struct rank *r = &p->ranks[rank];
+    pthread_mutex_lock(&p->lock);
+    p->lost = true;
+    pthread_mutex_unlock(&p->lock);
+    glm_collective_abort(r->collective);
+    pthread_join(r->thread, NULL);
+    r->killed = true;
+    /* Links first: a driver frees page-locked memory when all GPUs of the process rest, and the
+     * other rank's rests when it knows. Ranks of a lane are processes. */
+    glm_collective_free(r->collective);
+    glm_engine_free(r->engine);
+    r->engine = NULL;
+    r->collective = NULL;
+}
+
+uint64_t pico_exchanges(const struct pico *p, uint32_t rank)
+{
+    struct glm_collective_stats s = glm_collective_stats(p->ranks[rank].collective);
+    return s.n_gather + s.n_sum;
 }
 
 struct glm_engine *pico_engine(const struct pico *p, uint32_t rank)
@@ -395,6 +443,9 @@ enum glm_status pico_try(struct pico *p, const struct glm_op *ops, uint32_t n_op
         p->n_lists++;
         wait_done(p);
     }
+    pthread_mutex_lock(&p->lock);
+    p->lost = p->lost || st == GLM_EPEER || st == GLM_EKERNEL;
+    pthread_mutex_unlock(&p->lock);
     return st;
 }
 

@@ -25,11 +25,16 @@ struct pico_options {
     /* gpu: on a GPU, with bf16 activations and KV: that of $GLM_TEST_GPU, else the one of
      * tests/fake. With $GLM_TEST_GPU all ranks are there, but for those that say `host`. */
     bool gpu, host;
+    /* How many GPUs, from that one on, the ranks take turns on; 0: $GLM_TEST_GPUS, else 1. With one
+     * a rank its exchanges are in its graphs. */
+    uint32_t gpus;
     bool twin; /* engines that run no lists, for selftest.h */
 };
 
 /* NULL where pico_options.gpu works, else why it does not. */
 const char *pico_gpu_missing(void);
+/* The same for that many of them: $GLM_TEST_GPUS, or the fake ones. */
+const char *pico_gpus_missing(uint32_t n);
 
 struct pico;
 /* The kernel cache's folder, unless $GLM_CACHE_DIR names one, and this build's sanitizers for
@@ -49,6 +54,11 @@ const char *const *pico_kernels(const struct pico *p, uint32_t rank);
 enum glm_status pico_try(struct pico *p, const struct glm_op *ops, uint32_t n_ops,
                          struct glm_round_result *result, struct glm_error *err);
 struct glm_round_result pico_run(struct pico *p, const struct glm_op *ops, uint32_t n_ops);
+/* A rank above 0 is gone, with its links, as if its process were, within 0.1 s; from any thread.
+ * Lists end with GLM_EPEER from then on. */
+void pico_kill(struct pico *p, uint32_t rank);
+/* Exchanges that a rank has begun; from any thread. */
+uint64_t pico_exchanges(const struct pico *p, uint32_t rank);
 
 /* Wanted logits row i of the last list, all ranks' shards in place: [d_vocab], valid until the next
  * call. */

@@ -436,6 +436,24 @@ static void an_address_of_the_host_is_none_of_the_gpus(void **state)
     glm_cuda_kernel_unload(f->gpu, &k);
 }
 
+static void a_word_of_the_hosts_own_is_none_that_a_stream_can_wait_for(void **state)
+{
+    struct fixture *f = *state;
+    static uint32_t own[2] = {0, 1};
+    void *locked;
+    open_gpu(f, 0);
+    WORKS(glm_cuda_host_alloc(f->gpu, "words", 8, &locked, &f->err));
+    memset(locked, 0, 8);
+    char *words = locked;
+    assert_int_equal(glm_cuda_meet(f->gpu, f->stream, own, own + 1, &f->err), GLM_EKERNEL);
+    assert_int_equal(glm_cuda_meet(f->gpu, f->stream, words, words + 2, &f->err), GLM_EKERNEL);
+    ((uint32_t *)locked)[1] = 1; /* done before it rings: it does not wait */
+    WORKS(glm_cuda_meet(f->gpu, f->stream, words, words + 4, &f->err));
+    assert_int_equal(((uint32_t *)locked)[0], 1);
+    assert_int_equal(((uint32_t *)locked)[1], 0);
+    glm_cuda_host_free(f->gpu, locked);
+}
+
 static void new_memory_is_nan_and_belongs_to_no_capture(void **state)
 {
     struct fixture *f = *state;
@@ -464,6 +482,7 @@ int main(int argc, char **argv)
         CASE(ranks_that_are_threads_do_not_disturb_each_other),
         CASE(a_kernels_mistake_is_an_error_with_the_emulators_words),
         CASE(an_address_of_the_host_is_none_of_the_gpus),
+        CASE(a_word_of_the_hosts_own_is_none_that_a_stream_can_wait_for),
         CASE(new_memory_is_nan_and_belongs_to_no_capture),
     };
     (void)argc;

@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole ranks on a GPU (the one that $GLM_TEST_GPU names, else the fake one of tests/fake, whose
  * kernels the emulator runs): every step against the host's with the same inputs, and what does not
- * depend on a step's numbers: rows alone or together, in any bucket, chunks, moves, rollback. */
+ * depend on a step's numbers: rows alone or together, in any bucket, chunks, moves, rollback; and
+ * where exchanges are run. $GLM_TEST_GPUS: how many GPUs there are from that one on. */
+#include "runtime/clock.h"
+#include "runtime/cuda.h"
+#include "runtime/proxy.h"
 #include "runtime/selftest.h"
 #include "tests/support/gpu.h"
 #include "tests/support/pico.h"
 
+#include <dlfcn.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -248,6 +255,281 @@ static void a_row_keeps_its_bits_beside_others(void **state)
     pico_close(p);
 }
 
+/* ---- exchanges within graphs ---- */
+
+#define NEED_GPUS(n)                                \
+    do {                                            \
+        const char *missing = pico_gpus_missing(n); \
+        (void)state;                                \
+        if (missing) {                              \
+            print_message("# %s\n", missing);       \
+            skip();                                 \
+        }                                           \
+    } while (0)
+
+enum { MAX_HASHES = 64, MAX_IDS = 1024, STREAMS = 3, VERIFY = 4 };
+
+/* Graphs launched and nodes in them, of the fake driver; none of a GPU's. */
+static void count_graphs(unsigned long *launches, unsigned long *nodes)
+{
+    int (*counts)(unsigned long *, unsigned long *) = NULL;
+    const char *driver = getenv("GLM_CUDA_DRIVER");
+    void *handle = test_gpu_chosen() ? NULL : dlopen(driver, RTLD_NOW | RTLD_NOLOAD);
+    *launches = *nodes = 0;
+    if (!handle)
+        return;
+    void *symbol = dlsym(handle, "fakeGraphCounts");
+    memcpy(&counts, &symbol, sizeof counts);
+    counts(launches, nodes);
+    dlclose(handle);
+}
+
+/* Hashes of logits and states: prompts of several slices, rounds of one row to all streams' (three
+ * rows in a bucket of four), a round that keeps a part of its rows. */
+static uint32_t run_rounds(struct pico *p, struct glm_hash *hashes)
+{
+    static int32_t ids[MAX_IDS];
+    const uint32_t lens[STREAMS] = {few(900, 70), few(100, 5), 3};
+    uint32_t streams[STREAMS], n_hashes = 0;
+    int32_t tokens[STREAMS];
+    struct glm_draw draws[STREAMS];
+    for (uint32_t s = 0; s < STREAMS; s++) {
+        streams[s] = s;
+        draws[s] = pico_greedy();
+        random_ids(p, 5 + s, ids, lens[s]);
+        pico_admit(p, s, lens[s] + 64);
+        tokens[s] = pico_fill(p, s, ids, lens[s], 64, &draws[s]);
+        hashes[n_hashes++] = pico_logits_hash(p, 0);
+    }
+    for (uint32_t round = 0; round < few(12, 3); round++) {
+        uint32_t n = STREAMS - round % STREAMS;
+        pico_decode(p, streams, tokens, draws, n);
+        for (uint32_t i = 0; i < n; i++)
+            hashes[n_hashes++] = pico_logits_hash(p, i);
+    }
+    int32_t rows[VERIFY] = {tokens[0], 17, 18};
+    struct glm_op verify = {.kind = GLM_OP_DECODE, .stream = 0, .n = 3, .tokens = rows};
+    struct glm_op keep = {.kind = GLM_OP_COMMIT, .stream = 0, .n = 2};
+    pico_run(p, &verify, 1);
+    hashes[n_hashes++] = pico_logits_hash(p, 2);
+    pico_run(p, &keep, 1);
+    for (uint32_t s = 0; s < STREAMS; s++)
+        hashes[n_hashes++] = pico_state_hash(p, s);
+    assert_true(n_hashes <= MAX_HASHES);
+    return n_hashes;
+}
+
+static struct pico *open_two(const char *transport, uint32_t gpus)
+{
+    return pico_open(&(struct pico_options){.gpu = true,
+                                            .gpus = gpus,
+                                            .world = 2,
+                                            .window = 2048,
+                                            .prefill_rows = 64,
+                                            .verify_rows = VERIFY,
+                                            .transport = transport});
+}
+
+/* A chain of exchanges of one rank, whose sum is what it sends: only the way there and back. */
+enum { CHAIN = 3, FLOATS = 1000 };
+
+struct chain {
+    struct glm_cuda *gpu;
+    glm_cuda_stream stream;
+    glm_cuda_address x; /* [CHAIN + 1][FLOATS] */
+    void *send, *receive, *words;
+    struct glm_collective *collective;
+    struct glm_collective_step *sum;
+    struct glm_proxy *proxy;
+    struct glm_error err;
+};
+
+#define WORKS(call)                         \
+    do {                                    \
+        if ((call) != GLM_OK)               \
+            fail_msg("%s", c->err.message); \
+    } while (0)
+
+static void open_chain(struct chain *c)
+{
+    const char *index = getenv("GLM_TEST_GPU");
+    const uint64_t bytes = FLOATS * sizeof(float);
+    *c = (struct chain){0};
+    WORKS(glm_cuda_open(index ? (uint32_t)atoi(index) : 0, &c->gpu, &c->err));
+    WORKS(glm_cuda_stream_new(c->gpu, &c->stream, &c->err));
+    WORKS(glm_cuda_alloc(c->gpu, "a chain", (CHAIN + 1) * bytes, &c->x, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "a slot", bytes, &c->send, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "a slot", bytes, &c->receive, &c->err));
+    WORKS(glm_cuda_host_alloc(c->gpu, "words", sizeof(struct glm_proxy_words), &c->words, &c->err));
+    WORKS(glm_collective_new(0, 1, NULL, bytes, 0, NULL, NULL, &c->collective, &c->err));
+    WORKS(glm_collective_prepare(c->collective, GLM_SUM, c->send, c->receive, bytes, &c->sum,
+                                 &c->err));
+    WORKS(glm_proxy_new(c->words, CHAIN, &c->proxy, &c->err));
+}
+
+static void close_chain(struct chain *c)
+{
+    glm_proxy_free(c->proxy);
+    glm_collective_free(c->collective);
+    glm_cuda_host_free(c->gpu, c->words);
+    glm_cuda_host_free(c->gpu, c->receive);
+    glm_cuda_host_free(c->gpu, c->send);
+    glm_cuda_free(c->gpu, c->x);
+    glm_cuda_stream_free(c->gpu, c->stream);
+    glm_cuda_close(c->gpu);
+}
+
+static void put_chain(struct chain *c)
+{
+    struct glm_proxy_words *words = c->words;
+    const uint64_t bytes = FLOATS * sizeof(float);
+    for (uint64_t i = 0; i < CHAIN; i++) {
+        WORKS(glm_cuda_copy_out(c->gpu, c->stream, c->send, c->x + i * bytes, bytes, &c->err));
+        WORKS(glm_cuda_meet(c->gpu, c->stream, &words->rung, &words->done, &c->err));
+        WORKS(glm_cuda_copy_in(c->gpu, c->stream, c->x + (i + 1) * bytes, c->receive, bytes,
+                               &c->err));
+    }
+}
+
+static void a_stream_meets_the_host_plainly_and_from_a_graph(void **state)
+{
+    NEED_GPU();
+    struct chain chain, *c = &chain;
+    glm_cuda_graph graph = NULL;
+    uint64_t ns = 0, began = 0;
+    open_chain(c);
+    WORKS(glm_cuda_capture_begin(c->gpu, c->stream, &c->err));
+    put_chain(c);
+    WORKS(glm_cuda_capture_end(c->gpu, c->stream, &graph, &c->err));
+    const uint32_t launches = few(2000, 20);
+    for (uint32_t round = 0; round <= launches; round++) {
+        static float from[FLOATS], to[FLOATS];
+        for (uint32_t i = 0; i < FLOATS; i++)
+            from[i] = (float)(round * 1001 + i);
+        WORKS(glm_cuda_copy_in(c->gpu, c->stream, c->x, from, sizeof from, &c->err));
+        for (int i = 0; i < CHAIN; i++)
+            glm_proxy_expect(c->proxy, c->sum, sizeof from);
+        if (round == 0)
+            put_chain(c);
+        else
+            WORKS(glm_cuda_graph_launch(c->gpu, graph, c->stream, &c->err));
+        WORKS(glm_cuda_copy_out(c->gpu, c->stream, to, c->x + CHAIN * sizeof from, sizeof to,
+                                &c->err));
+        WORKS(glm_cuda_stream_wait(c->gpu, c->stream, &c->err));
+        WORKS(glm_proxy_wait(c->proxy, &ns, &c->err));
+        assert_memory_equal(to, from, sizeof to);
+        began = round == 0 ? glm_now_ns() : began;
+    }
+    print_message("    %.1f us an exchange of %d bytes, copies and checks included\n",
+                  (double)(glm_now_ns() - began) * 1e-3 / launches / CHAIN,
+                  (int)(FLOATS * sizeof(float)));
+    glm_cuda_graph_free(c->gpu, graph);
+    close_chain(c);
+}
+
+static void exchanges_in_graphs_leave_the_bits_of_those_on_the_host(void **state)
+{
+    NEED_GPUS(2);
+    struct glm_hash want[MAX_HASHES], got[MAX_HASHES];
+    struct pico *p = open_two("shm", 1);
+    uint32_t n = run_rounds(p, want);
+    pico_close(p);
+    for (int kind = 0; kind < 2; kind++) {
+        p = open_two(kind == 0 ? "shm" : "tcp", 2);
+        assert_int_equal(run_rounds(p, got), n);
+        for (uint32_t i = 0; i < n; i++)
+            assert_hash_equal(got[i], want[i]);
+        assert_true(glm_engine_stats(pico_engine(p, 0)).exchange_ns > 0);
+        pico_close(p);
+    }
+}
+
+static void with_a_gpu_a_rank_a_decode_is_one_graph(void **state)
+{
+    NEED_GPUS(2);
+    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+        struct pico *p = open_two("shm", gpus);
+        uint32_t stream = 0;
+        int32_t token = 5;
+        unsigned long launches[2], nodes[2];
+        pico_admit(p, 0, 64);
+        pico_fill(p, 0, &token, 1, 64, NULL);
+        uint64_t before = pico_exchanges(p, 0);
+        count_graphs(&launches[0], &nodes[0]);
+        pico_decode(p, &stream, &token, NULL, 1);
+        count_graphs(&launches[1], &nodes[1]);
+        uint64_t exchanges = pico_exchanges(p, 0) - before;
+        if (!test_gpu_chosen()) /* the fake one counts */
+            print_message("    %u GPUs: %lu graphs of %lu nodes a rank, %llu exchanges\n", gpus,
+                          (launches[1] - launches[0]) / 2, (nodes[1] - nodes[0]) / 2,
+                          (unsigned long long)exchanges);
+        assert_true(exchanges > 0);
+        if (!test_gpu_chosen())
+            assert_int_equal(launches[1] - launches[0], gpus == 2 ? 2 : 2 * (exchanges + 1));
+        pico_close(p);
+    }
+}
+
+struct killer {
+    struct pico *p;
+    uint64_t at; /* exchanges of rank 1 */
+};
+
+static void *kill_rank_1(void *context)
+{
+    struct killer *k = context;
+    while (pico_exchanges(k->p, 1) < k->at)
+        usleep(100);
+    pico_kill(k->p, 1);
+    return NULL;
+}
+
+/* Prompts until it happens, since a GPU may be through with one before the killer sees it. */
+static void a_peer_that_dies_in_a_round_ends_it(void **state)
+{
+    NEED_GPUS(2);
+    for (int kind = 0; kind < 2; kind++) {
+        struct pico *p = open_two(kind == 0 ? "shm" : "tcp", 2);
+        static int32_t ids[64];
+        const struct glm_op ops[] = {
+            {.kind = GLM_OP_ADMIT, .stream = 0, .n_tokens = 64},
+            {.kind = GLM_OP_FILL, .stream = 0, .n = 64, .out_from = 63, .tokens = ids},
+            {.kind = GLM_OP_FINISH, .stream = 0}};
+        struct glm_round_result result;
+        struct glm_error err = {0};
+        pthread_t thread;
+        random_ids(p, 3, ids, 64);
+        struct killer killer = {p, pico_exchanges(p, 1) + 3};
+        assert_int_equal(pthread_create(&thread, NULL, kill_rank_1, &killer), 0);
+        enum glm_status st = GLM_OK;
+        for (uint32_t i = 0; st == GLM_OK && i < 10000; i++)
+            st = pico_try(p, ops, 3, &result, &err);
+        pthread_join(thread, NULL);
+        assert_int_equal(st, GLM_EPEER);
+        assert_non_null(strstr(err.message, "rank 1"));
+        assert_int_equal(pico_try(p, ops, 3, &result, &err), GLM_EPEER);
+        pico_close(p);
+    }
+}
+
+static void a_launch_that_fails_leaves_nobody_waiting(void **state)
+{
+    NEED_GPUS(2);
+    if (test_gpu_chosen())
+        skip();
+    struct pico *p = open_two("shm", 2);
+    int32_t token = 5;
+    struct glm_op fill = {
+        .kind = GLM_OP_FILL, .stream = 0, .n = 1, .out_from = 0, .tokens = &token};
+    struct glm_round_result result;
+    struct glm_error err = {0};
+    pico_admit(p, 0, 64);
+    setenv("FAKE_CUDA", "gpus=8 fail=cuGraphLaunch", 1);
+    assert_int_equal(pico_try(p, &fill, 1, &result, &err), GLM_EKERNEL);
+    pico_close(p);
+    setenv("FAKE_CUDA", "gpus=8", 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -258,6 +540,12 @@ int main(void)
         cmocka_unit_test(every_step_is_the_hosts_at_the_full_models_widths),
         cmocka_unit_test(replies_are_the_bf16_hosts),
         cmocka_unit_test(a_row_keeps_its_bits_beside_others),
+        cmocka_unit_test(a_stream_meets_the_host_plainly_and_from_a_graph),
+        cmocka_unit_test(with_a_gpu_a_rank_a_decode_is_one_graph),
+        cmocka_unit_test(exchanges_in_graphs_leave_the_bits_of_those_on_the_host),
+        cmocka_unit_test(a_peer_that_dies_in_a_round_ends_it),
+        cmocka_unit_test(a_launch_that_fails_leaves_nobody_waiting),
     };
+    cmocka_set_test_filter(getenv("GLM_TEST_ONLY")); /* a pattern of names, for slow runners */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
