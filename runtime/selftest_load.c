@@ -92,14 +92,15 @@ enum glm_status glm_selftest_run(const struct glm_plan *plan, const struct glm_s
 {
     static const uint32_t divisors[STREAMS] = {1, 6, 20};
     const struct glm_plan_limits *limits = &plan->limits;
+    const uint32_t n_streams = limits->n_streams < STREAMS ? limits->n_streams : STREAMS;
     struct load l = {.plan = plan, .run = run, .context = context, .err = err, .seed = 1};
-    l.n_streams = limits->n_streams < STREAMS ? limits->n_streams : STREAMS;
+    l.n_streams = n_streams;
     l.n_verify = limits->verify_rows < VERIFY ? limits->verify_rows : VERIFY;
     int32_t *ids = calloc(limits->prefill_rows, sizeof *ids);
     if (!ids)
         return glm_fail(err, GLM_ENOMEM, "cannot make a prompt: out of memory");
     enum glm_status st = GLM_OK;
-    for (uint32_t s = 0; st == GLM_OK && s < l.n_streams; s++)
+    for (uint32_t s = 0; st == GLM_OK && s < n_streams; s++)
         st = fill(&l, s, ids, load->prompt_rows / divisors[s] + 1);
     for (uint32_t round = 0; st == GLM_OK && round < load->n_rounds; round++)
         st = round_of_all(&l, round);
