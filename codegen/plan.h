@@ -204,8 +204,8 @@ enum glm_status glm_plan_digest(const struct glm_plan *plan, char digest[65],
 
 /* The same rank with as few layers as still launch every kernel in every program, and a pool of at
  * most pool_tokens (a multiple of 2048): what a self-test runs where all of it would not fit beside
- * its oracle. The model that it computes is another one. Shares p's strings; in the arena.
- * Errors: GLM_ENOMEM. */
+ * its oracle. The model that it computes is another one, and its memory table is empty. Shares p's
+ * strings; in the arena. Errors: GLM_ENOMEM. */
 enum glm_status glm_plan_cut(const struct glm_plan *p, uint64_t pool_tokens, struct arena *arena,
                              struct glm_plan **out, struct glm_error *err);
 

@@ -2,28 +2,27 @@
 /* A plan cut down to a few layers. Kept are the layers on which a program first runs one of its
  * blocks, with all that runs on them and all that they hold. */
 #include "codegen/plan.h"
+#include "spec/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LAYERS = 1024 };
-
 struct cut {
     struct arena *arena;
-    bool kept[MAX_LAYERS];
+    bool kept[GLM_MAX_LAYERS];
     bool failed; /* out of memory */
 };
 
 static bool is_kept(const struct cut *c, uint32_t layer)
 {
-    return layer < MAX_LAYERS && c->kept[layer];
+    return layer < GLM_MAX_LAYERS && c->kept[layer];
 }
 
 static void choose_layers(struct cut *c, const struct glm_plan_program *g)
 {
     for (uint32_t i = 0; i < g->n_steps; i++) {
         const struct glm_plan_step *s = &g->steps[i];
-        bool seen = s->kind != GLM_STEP_BLOCK || s->layer >= MAX_LAYERS;
+        bool seen = s->kind != GLM_STEP_BLOCK || s->layer >= GLM_MAX_LAYERS;
         for (uint32_t k = 0; !seen && k < i; k++)
             seen = g->steps[k].kind == GLM_STEP_BLOCK && strcmp(g->steps[k].name, s->name) == 0;
         if (!seen)
@@ -77,7 +76,7 @@ enum glm_status glm_plan_cut(const struct glm_plan *p, uint64_t pool_tokens, str
     q->weights = copy_array(&c, p->weights, p->n_weights, sizeof *p->weights);
     q->states = copy_array(&c, p->states, p->n_states, sizeof *p->states);
     q->programs = copy_array(&c, p->programs, p->n_programs, sizeof *p->programs);
-    q->n_weights = q->n_states = 0;
+    q->n_weights = q->n_states = q->n_memory = 0;
     for (uint32_t i = 0; i < p->n_programs; i++)
         choose_layers(&c, &p->programs[i]);
     for (uint32_t i = 0; !c.failed && i < p->n_programs; i++)

@@ -2,6 +2,8 @@
 /* The figures of process.h put together. What the plan itself lays out is memory.c's. */
 #include "codegen/process.h"
 
+#include "codegen/memory.h"
+
 uint64_t glm_process_host_bytes(const struct glm_plan *p, enum glm_device_kind device,
                                 uint32_t n_threads)
 {
@@ -67,7 +69,8 @@ uint64_t glm_message_bytes(const struct glm_plan *p)
 }
 
 /* A ring is a power of two; the parts of a sum are those of the larger of its two ways, an owner's
- * rounded up to whole lines of the caches. */
+ * rounded up to whole lines of the caches; between a GPU and the links lie what a rank sends and
+ * what a gather gives back. */
 uint64_t glm_exchange_bytes(const struct glm_plan *p)
 {
     const uint64_t message = glm_message_bytes(p);
@@ -78,7 +81,8 @@ uint64_t glm_exchange_bytes(const struct glm_plan *p)
         ring *= 2;
     if (part < message / p->world + 64)
         part = message / p->world + 64;
-    return 2 * (p->world - 1) * ring + p->world * part;
+    uint64_t slots = glm_plan_uses_cuda(p) ? (1 + p->world) * message : 0;
+    return 2 * (p->world - 1) * ring + p->world * part + slots;
 }
 
 uint64_t glm_request_bytes(uint64_t max_body_bytes, uint32_t window_tokens)

@@ -44,7 +44,8 @@ uint64_t glm_process_bytes(const struct glm_plan *p, enum glm_device_kind device
 
 /* The largest contribution of a rank to an exchange of its programs; at least a page. */
 uint64_t glm_message_bytes(const struct glm_plan *p);
-/* Rings to and from every peer, and the parts that a sum gathers; 0 for a rank alone. */
+/* Rings to and from every peer, the parts that a sum gathers and, of a GPU, the page-locked bytes
+ * that it sends and receives; 0 for a rank alone. */
 uint64_t glm_exchange_bytes(const struct glm_plan *p);
 
 /* Bodies and what is read from them, over all requests: the head answers 429 beyond. Four bodies of

@@ -385,7 +385,11 @@ enum glm_status glm_cuda_capture_end(struct glm_cuda *c, glm_cuda_stream s, glm_
     if (graph != NULL)
         c->driver->graph_free(graph);
     if (status == GLM_OK)
+        status = check(c, c->driver->graph_upload(made, s), "place a graph", NULL, err);
+    if (status == GLM_OK)
         *out = made;
+    else if (made != NULL)
+        c->driver->graph_exec_free(made);
     return status;
 }
 

@@ -125,7 +125,8 @@ enum glm_status glm_cuda_launch(struct glm_cuda *c, glm_cuda_stream s,
 typedef void *glm_cuda_graph;
 enum glm_status glm_cuda_capture_begin(struct glm_cuda *c, glm_cuda_stream s,
                                        struct glm_error *err);
-/* Ends the capture in any case, after a failed launch too. */
+/* Ends the capture in any case, after a failed launch too. What the graph takes of the GPU is taken
+ * here, not at its first launch. */
 enum glm_status glm_cuda_capture_end(struct glm_cuda *c, glm_cuda_stream s, glm_cuda_graph *out,
                                      struct glm_error *err);
 void glm_cuda_graph_free(struct glm_cuda *c, glm_cuda_graph g);

@@ -62,6 +62,7 @@ static const char *find_all(void *handle, struct glm_cuda_driver *d)
         {"cuGraphInstantiateWithFlags", &d->graph_make},
         {"cuGraphDestroy", &d->graph_free},
         {"cuGraphExecDestroy", &d->graph_exec_free},
+        {"cuGraphUpload", &d->graph_upload},
         {"cuGraphLaunch", &d->graph_launch},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {

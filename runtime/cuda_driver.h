@@ -83,6 +83,7 @@ struct glm_cuda_driver {
     int (*graph_make)(void **, void *, unsigned long long);
     int (*graph_free)(void *);
     int (*graph_exec_free)(void *);
+    int (*graph_upload)(void *, void *);
     int (*graph_launch)(void *, void *);
 };
 

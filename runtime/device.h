@@ -39,8 +39,9 @@ struct glm_device_ops {
                                     struct glm_error *err);
     /* Once all programs of x are linked to addresses: whatever makes running them cheap. */
     enum glm_status (*link)(struct glm_device *d, struct glm_exec *x, struct glm_error *err);
-    /* Puts a program on the device. `ns` grows by the time that it takes, at the latest in `wait`;
-     * it and nothing else of the arguments must live until then. Errors: those of collectives. */
+    /* Puts a program on the device. `ns` grows by the time that it takes once that has been waited
+     * for, by whichever call; it and nothing else of the arguments must live until then. Errors:
+     * those of collectives, and of a GPU GLM_EKERNEL, also for what was put there before. */
     enum glm_status (*run)(struct glm_device *d, const struct glm_exec_program *program,
                            const struct glm_round *round, uint64_t *ns, struct glm_error *err);
     /* One step alone, done on return: for selftest.h. */
@@ -81,7 +82,8 @@ struct glm_device {
 enum glm_status glm_device_open_host(uint32_t n_threads, uint32_t host_threads,
                                      struct glm_device **out, struct glm_error *err);
 /* The GPU of that index. is_shared: other ranks of the set run on it too. load_threads: how many
- * threads convert its weights. GLM_EKERNEL as glm_cuda_open. */
+ * threads convert its weights. GLM_EKERNEL as glm_cuda_open, GLM_EINVAL as glm_team_new,
+ * GLM_ENOMEM. */
 enum glm_status glm_device_open_cuda(uint32_t index, bool is_shared, uint32_t load_threads,
                                      struct glm_device **out, struct glm_error *err);
 /* NULL: nothing. */

@@ -113,7 +113,7 @@ static enum glm_status gpu_load_kernels(struct glm_device *d, const struct glm_p
 
 /* ---- Bytes ---- */
 
-static void note(struct glm_gpu *g, enum glm_status st, const struct glm_error *err)
+void glm_gpu_note(struct glm_gpu *g, enum glm_status st, const struct glm_error *err)
 {
     if (st != GLM_OK && g->failed.status == GLM_OK) {
         g->failed = *err;
@@ -129,7 +129,7 @@ static void gpu_copy(struct glm_device *d, void *to, const void *from, uint64_t 
     if (st == GLM_OK)
         st = glm_cuda_copy(g->cuda, g->stream, glm_gpu_address(to), glm_gpu_address(from), bytes,
                            &err);
-    note(g, st, &err);
+    glm_gpu_note(g, st, &err);
 }
 
 static void gpu_fill(struct glm_device *d, void *to, uint8_t byte, uint64_t bytes)
@@ -139,7 +139,7 @@ static void gpu_fill(struct glm_device *d, void *to, uint8_t byte, uint64_t byte
     enum glm_status st = glm_gpu_enter(g, &err);
     if (st == GLM_OK)
         st = glm_cuda_fill(g->cuda, g->stream, glm_gpu_address(to), byte, bytes, &err);
-    note(g, st, &err);
+    glm_gpu_note(g, st, &err);
 }
 
 static enum glm_status gpu_put(struct glm_device *d, void *to, const void *from, uint64_t bytes,

@@ -103,6 +103,9 @@ static inline void *glm_gpu_pointer(glm_cuda_address a)
     return (void *)(uintptr_t)a;
 }
 
+/* Keeps the first failure: from it on every call but free answers it. */
+void glm_gpu_note(struct glm_gpu *g, enum glm_status st, const struct glm_error *err);
+
 /* Every call may come on another thread than the one before. */
 enum glm_status glm_gpu_enter(struct glm_gpu *g, struct glm_error *err);
 

@@ -10,12 +10,15 @@
 /* Until the stream is through, and the proxy with it. */
 static enum glm_status settle(struct glm_gpu *g, struct glm_error *err)
 {
-    enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, err);
-    if (g->proxy != NULL && st == GLM_OK)
-        st = glm_proxy_wait(g->proxy, &g->exec->counts.exchange_ns, err);
-    else if (g->proxy != NULL)
+    struct glm_error why = {0};
+    enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, &why), exchanged = GLM_OK;
+    if (g->proxy != NULL && st != GLM_OK)
         glm_proxy_forget(g->proxy);
-    return st;
+    if (g->proxy != NULL) /* what went wrong there went wrong first */
+        exchanged = glm_proxy_wait(g->proxy, &g->exec->counts.exchange_ns, err);
+    if (exchanged != GLM_OK || st == GLM_OK)
+        return exchanged;
+    return glm_fail(err, st, "%s", why.message);
 }
 
 enum glm_status glm_gpu_wait(struct glm_device *d, struct glm_error *err)
@@ -198,8 +201,6 @@ static enum glm_status run_graphs(struct glm_gpu *g, const struct glm_exec_progr
     for (uint32_t i = 0; st == GLM_OK && i < l->n_segments; i++)
         st = l->segments[i].exchange ? exchange(g, &p->steps[l->segments[i].first], round, err)
                                      : glm_cuda_graph_launch(g->cuda, graphs[i], g->stream, err);
-    if (st != GLM_OK && g->proxy != NULL)
-        glm_proxy_forget(g->proxy);
     return st;
 }
 
@@ -217,12 +218,17 @@ enum glm_status glm_gpu_run(struct glm_device *d, const struct glm_exec_program 
     struct glm_gpu_span *span = &g->spans[g->n_spans]; /* sending may have waited */
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->from, g->stream, err);
+    struct glm_error why = {0};
     if (st == GLM_OK)
-        st = g->exec->probe != NULL ? run_probed(g, p, round, err) : run_graphs(g, p, round, err);
+        st = g->exec->probe != NULL ? run_probed(g, p, round, &why) : run_graphs(g, p, round, &why);
     if (st == GLM_OK)
-        st = glm_cuda_event_record(g->cuda, span->to, g->stream, err);
-    if (st != GLM_OK)
-        return st;
+        st = glm_cuda_event_record(g->cuda, span->to, g->stream, &why);
+    if (st != GLM_OK) {
+        /* The stream may hold programs whose rings the proxy still answers: nothing is forgotten
+         * here, and nothing is added to what can only be freed now. */
+        glm_gpu_note(g, st, &why);
+        return glm_fail(err, st, "%s", why.message);
+    }
     span->ns = ns;
     g->n_spans++;
     for (uint32_t i = 0; i < p->n_steps; i++)

@@ -230,7 +230,6 @@ static enum glm_status link_kernel(struct linker *l, const struct glm_plan_step 
                         "cannot link program '%s': kernel '%s' has %u arguments, %u of them known "
                         "to '%s'",
                         program, k->name, s->n_args, n_found, m->name);
-    l->program->n_launches++;
     return count_picked(step, k, m, l->err);
 }
 

@@ -3,7 +3,7 @@
  * of steps with addresses; the device runs them (device.h). Reads the plan as data and knows no
  * kernel, block or layer by name.
  *
- * Owner: the round thread. Only glm_exec_init allocates (from the arena). */
+ * Owner: the round thread. Only glm_exec_init allocates, from the arena and on the device. */
 #ifndef GLM_RUNTIME_EXEC_H
 #define GLM_RUNTIME_EXEC_H
 
@@ -18,7 +18,7 @@ struct glm_exec_program {
     const struct glm_plan_program *program;
     uint32_t arena_i;
     struct glm_exec_step *steps;
-    uint32_t n_steps, n_launches;
+    uint32_t n_steps;
 };
 
 /* What runs so far touched. weight_bytes: weights read, whole or the stacked members and table rows
@@ -57,8 +57,8 @@ enum glm_status glm_exec_init(struct glm_exec *x, struct arena *arena, struct gl
 /* NULL when there is none of that name in that arena. */
 const struct glm_exec_program *glm_exec_find(const struct glm_exec *x, const char *program,
                                              int32_t arena_i);
-/* Runs all steps; *ns grows by the time that they take (device.h). Errors: those of collectives;
- * then the round is lost. */
+/* Runs all steps; *ns grows by the time that they take (device.h). Errors: the device's; then the
+ * round is lost. */
 enum glm_status glm_exec_run(struct glm_exec *x, const struct glm_exec_program *program,
                              const struct glm_round *round, uint64_t *ns, struct glm_error *err);
 

@@ -4,12 +4,17 @@
 #include "runtime/lane_selftest.h"
 
 #include "codegen/kernels.h"
+#include "runtime/cuda.h"
 #include "runtime/lane_files.h"
 #include "runtime/selftest.h"
 #include "runtime/threads.h"
 
+#include <math.h>
 #include <string.h>
+#include <unistd.h>
 
+/* More threads than that do not load faster. */
+enum { MAX_THREADS = 16 };
 enum { POOL_TOKENS = 8 * 2048, PROMPT_ROWS = 1300, N_ROUNDS = 8 };
 
 struct sides {
@@ -21,6 +26,17 @@ struct sides {
     struct glm_selftest *test;
     uint32_t gpu_index;
 };
+
+static uint32_t threads(void)
+{
+    return glm_cores() < MAX_THREADS ? glm_cores() : MAX_THREADS;
+}
+
+/* Of the host's memory, as it is now. */
+static uint64_t free_bytes(void)
+{
+    return (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
 
 static enum glm_status open_host(struct sides *s, struct glm_error *err)
 {
@@ -40,7 +56,8 @@ static enum glm_status open_host(struct sides *s, struct glm_error *err)
     struct glm_engine_config config = {.plan = &s->host_plan,
                                        .checkpoint = s->checkpoint,
                                        .kernel_paths = paths,
-                                       .n_threads = glm_cores(),
+                                       .n_threads = threads(),
+                                       .memory_limit_bytes = free_bytes(),
                                        .is_alone = true};
     return glm_engine_open(&config, &s->host, err);
 }
@@ -48,11 +65,17 @@ static enum glm_status open_host(struct sides *s, struct glm_error *err)
 static enum glm_status open_gpu(struct sides *s, struct glm_error *err)
 {
     const struct glm_launch_rank *rank = glm_lane_rank(&s->files);
+    struct glm_cuda_facts facts = {0};
+    enum glm_status st = glm_cuda_facts_of(s->gpu_index, &facts, err);
+    if (st != GLM_OK)
+        return st;
     struct glm_engine_config config = {.plan = s->plan,
                                        .checkpoint = s->checkpoint,
                                        .kernel_paths = rank->kernel_paths,
                                        .kernel_digests = rank->kernel_digests,
-                                       .n_threads = glm_cores(),
+                                       .n_threads = threads(),
+                                       .memory_limit_bytes =
+                                           facts.shares_memory ? free_bytes() : facts.memory_bytes,
                                        .is_alone = true,
                                        .on_gpu = true,
                                        .gpu = s->gpu_index};
@@ -100,7 +123,18 @@ static enum glm_status compare(struct sides *s, struct glm_error *err)
 
 /* ---- The report ---- */
 
-static void write_text(const struct glm_selftest_row *rows, uint32_t n, FILE *out)
+/* Kernels that no list needed: the larger sampling programs, mostly. */
+static void write_others(const struct sides *s, const char *before, const char *quote, FILE *out)
+{
+    for (uint32_t i = 0; i < s->plan->n_kernels; i++)
+        if (!glm_selftest_ran(s->test, i)) {
+            fprintf(out, "%s%s%s%s", before, quote, s->plan->kernels[i].name, quote);
+            before = ", ";
+        }
+}
+
+static void write_text(const struct sides *s, const struct glm_selftest_row *rows, uint32_t n,
+                       FILE *out)
 {
     fprintf(out, "%-14s %8s %9s %9s %11s %s\n", "template", "steps", "ulp", "rel. L2",
             "other codes", "");
@@ -111,9 +145,21 @@ static void write_text(const struct glm_selftest_row *rows, uint32_t n, FILE *ou
                 (unsigned long long)r->n_other_codes, glm_selftest_passed(r) ? "ok" : "FAILED",
                 glm_selftest_passed(r) ? "" : ": ", glm_selftest_passed(r) ? "" : r->where);
     }
+    write_others(s, "not needed by any draw, so not run: ", "", out);
+    fputc('\n', out);
 }
 
-static void write_json(const struct glm_selftest_row *rows, uint32_t n, bool passed, FILE *out)
+/* JSON has no infinity, which is what a NaN counts as. */
+static void write_number(const char *key, double value, FILE *out)
+{
+    if (isfinite(value))
+        fprintf(out, ", \"%s\": %.6g", key, value);
+    else
+        fprintf(out, ", \"%s\": null", key);
+}
+
+static void write_json(const struct sides *s, const struct glm_selftest_row *rows, uint32_t n,
+                       bool passed, FILE *out)
 {
     fprintf(out, "{\"format_version\": 1, \"passed\": %s, \"templates\": [",
             passed ? "true" : "false");
@@ -121,16 +167,18 @@ static void write_json(const struct glm_selftest_row *rows, uint32_t n, bool pas
         const struct glm_selftest_row *r = &rows[i];
         struct buf where = {0};
         buf_json_string(&where, r->where, strlen(r->where));
-        fprintf(
-            out,
-            "%s\n  {\"template\": \"%s\", \"steps\": %llu, \"ulp\": %.6g, \"relative_l2\": %.6g, "
-            "\"codes\": %llu, \"other_codes\": %llu, \"passed\": %s, \"worst\": %s}",
-            i == 0 ? "" : ",", r->template_name, (unsigned long long)r->n_steps, r->worst_ulp,
-            r->worst_l2, (unsigned long long)r->n_codes, (unsigned long long)r->n_other_codes,
-            glm_selftest_passed(r) ? "true" : "false", buf_text(&where));
+        fprintf(out, "%s\n  {\"template\": \"%s\", \"steps\": %llu", i == 0 ? "" : ",",
+                r->template_name, (unsigned long long)r->n_steps);
+        write_number("ulp", r->worst_ulp, out);
+        write_number("relative_l2", r->worst_l2, out);
+        fprintf(out, ", \"codes\": %llu, \"other_codes\": %llu, \"passed\": %s, \"worst\": %s}",
+                (unsigned long long)r->n_codes, (unsigned long long)r->n_other_codes,
+                glm_selftest_passed(r) ? "true" : "false", buf_text(&where));
         buf_release(&where);
     }
-    fputs("\n]}\n", out);
+    fputs("\n], \"not_run\": [", out);
+    write_others(s, "", "\"", out);
+    fputs("]}\n", out);
 }
 
 enum glm_status glm_lane_selftest(const char *launch_path, uint32_t rank, bool json, FILE *out,
@@ -150,9 +198,9 @@ enum glm_status glm_lane_selftest(const char *launch_path, uint32_t rank, bool j
         for (uint32_t i = 0; i < n; i++)
             *passed = *passed && glm_selftest_passed(&rows[i]);
         if (json)
-            write_json(rows, n, *passed, out);
+            write_json(&s, rows, n, *passed, out);
         else
-            write_text(rows, n, out);
+            write_text(&s, rows, n, out);
     }
     glm_selftest_free(s.test);
     glm_engine_free(s.gpu);

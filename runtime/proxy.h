@@ -48,8 +48,7 @@ void glm_proxy_expect(struct glm_proxy *p, struct glm_collective_step *step, siz
  * first of a collective. From it on every exchange is over as soon as the stream rings, with
  * whatever lies in the buffers, and every wait says so: the stream ends, its results are lost. */
 enum glm_status glm_proxy_wait(struct glm_proxy *p, uint64_t *ns, struct glm_error *err);
-/* The stream failed or was never given its work, and will not ring: nothing is expected any more.
- */
+/* The stream failed, and will not ring: nothing is expected any more. */
 void glm_proxy_forget(struct glm_proxy *p);
 
 #endif

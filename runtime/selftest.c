@@ -27,6 +27,7 @@ struct glm_selftest {
     struct glm_exec *host, *gpu;
     struct glm_selftest_row *rows;
     uint32_t n_rows;
+    bool *ran; /* [n_kernels] of the plan */
     struct region regions[GLM_PLAN_MAX_ARGS];
     uint32_t n_regions;
     enum glm_status status;
@@ -74,7 +75,7 @@ static enum glm_status open_regions(struct glm_selftest *t, const struct glm_exe
     for (uint32_t i = 0; i < host->manifest->n_args; i++) {
         const struct glm_exec_target *target = &host->targets[i];
         const char *direction = host->manifest->args[i].direction;
-        if (!target->base || target->weight)
+        if (!target->base || target->weight || target_bytes(t->host, p, target) == 0)
             continue;
         struct region *r = find_region(t, target->base);
         if (!r) {
@@ -282,12 +283,16 @@ static void compare_step(struct glm_selftest *t, const struct glm_exec_program *
 {
     struct glm_selftest_row *row = row_of(t, s->manifest);
     row->n_steps++;
+    t->ran[s->kernel_i] = true;
     for (uint32_t i = 0; i < s->manifest->n_args; i++) {
         struct finding f = {.ulp = row->worst_ulp, .l2 = row->worst_l2};
         if (!s->targets[i].base || s->targets[i].weight ||
             strcmp(s->manifest->args[i].direction, "in") == 0)
             continue;
-        struct block b = argument_block(t, s, i, find_region(t, s->targets[i].base), round);
+        const struct region *region = find_region(t, s->targets[i].base);
+        if (!region)
+            continue; /* an empty one */
+        struct block b = argument_block(t, s, i, region, round);
         compare(&b, &f);
         row->n_codes += f.n_codes;
         row->n_other_codes += f.n_other_codes;
@@ -340,9 +345,15 @@ enum glm_status glm_selftest_new(struct glm_engine *host, struct glm_engine *gpu
     if (!same_programs(x, y))
         return glm_fail(err, GLM_EINVAL, "cannot compare: the host's programs are not the GPU's");
     struct glm_selftest *t = calloc(1, sizeof *t);
-    if (t)
+    if (t) {
         t->rows = calloc(x->n_manifests, sizeof *t->rows);
-    if (!t || !t->rows) {
+        t->ran = calloc(x->plan->n_kernels + 1, sizeof *t->ran);
+    }
+    if (!t || !t->rows || !t->ran) {
+        if (t) {
+            free(t->rows);
+            free(t->ran);
+        }
         free(t);
         return glm_fail(err, GLM_ENOMEM, "cannot compare: out of memory");
     }
@@ -364,6 +375,7 @@ void glm_selftest_free(struct glm_selftest *t)
         free(t->regions[i].after);
     }
     free(t->rows);
+    free(t->ran);
     free(t);
 }
 
@@ -400,6 +412,11 @@ const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, u
     if (t->status != GLM_OK && err)
         *err = t->err;
     return t->rows;
+}
+
+bool glm_selftest_ran(const struct glm_selftest *t, uint32_t kernel_i)
+{
+    return t->ran[kernel_i];
 }
 
 bool glm_selftest_passed(const struct glm_selftest_row *row)

@@ -23,8 +23,9 @@ struct glm_selftest_row {
     char where[192];                 /* the worst of them: kernel, program, layer, argument, row */
 };
 
-/* Lists that make a rank run every program of its plan with random tokens: prompts in slices, then
- * rounds of several rows a stream, of which some are kept. run: as glm_engine_run. */
+/* Lists that make a rank run its programs with random tokens: prompts in slices, then rounds of
+ * several rows a stream, of which some are kept; as many streams and tokens as window and pool
+ * hold. The larger sampling programs run when a draw needs them. run: as glm_engine_run. */
 struct glm_selftest_load {
     uint32_t prompt_rows; /* of the longest of three prompts; the others have a sixth and a 20th */
     uint32_t n_rounds;
@@ -52,6 +53,8 @@ enum glm_status glm_selftest_weights(struct glm_selftest *t, struct glm_error *e
  * the comparing. */
 const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, uint32_t *n,
                                                  enum glm_status *status, struct glm_error *err);
+/* Has the plan's kernel of that index been compared? */
+bool glm_selftest_ran(const struct glm_selftest *t, uint32_t kernel_i);
 /* Is a row within what the CUDA back end promises: a unit in the last place a rounding, 1e-5, equal
  * codes? */
 bool glm_selftest_passed(const struct glm_selftest_row *row);

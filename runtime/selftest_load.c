@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-enum { STREAMS = 3, VERIFY = 4 };
+enum { STREAMS = 3, VERIFY = 4, REPLY = 64 };
 
 struct load {
     const struct glm_plan *plan;
@@ -24,17 +24,48 @@ static int32_t random_token(struct load *l)
     return (int32_t)((l->seed >> 8) % l->plan->n_valid_ids);
 }
 
-/* Greedy, warm, and warm within a nucleus. */
-static struct glm_draw draw_of(uint32_t stream)
+/* Greedy, warm, and warm within a nucleus, by turns. */
+static struct glm_draw draw_of(uint32_t turn)
 {
-    return (struct glm_draw){.seed = 7 + stream,
-                             .top_p = stream == 2 ? 0.9f : 1.0f,
-                             .temperature = stream == 0 ? 0.0f : 1.0f};
+    return (struct glm_draw){.seed = 7 + turn,
+                             .top_p = turn % 3 == 2 ? 0.9f : 1.0f,
+                             .temperature = turn % 3 == 0 ? 0.0f : 1.0f};
+}
+
+/* Tokens that a stream claims: its prompt and the rounds. */
+static uint32_t room_of(const struct glm_plan *plan, uint32_t n)
+{
+    uint32_t window = plan->limits.window_tokens;
+    return n + REPLY < window ? n + REPLY : window;
+}
+
+/* Rows of a stream's prompt: at most half of its window. */
+static uint32_t prompt_of(const struct glm_plan *plan, const struct glm_selftest_load *load,
+                          uint32_t stream)
+{
+    static const uint32_t divisors[STREAMS] = {1, 6, 20};
+    uint32_t n = load->prompt_rows / divisors[stream] + 1, most = plan->limits.window_tokens / 2;
+    return n < most ? n : most;
+}
+
+/* As many streams as the pool holds, each with an extent to spare for rows that lie offset. */
+static uint32_t count_streams(const struct glm_plan *plan, const struct glm_selftest_load *load)
+{
+    uint64_t n_free = plan->limits.pool_tokens / GLM_EXTENT_ROWS;
+    uint32_t n = 0;
+    while (n < STREAMS && n < plan->limits.n_streams) {
+        uint64_t wants = room_of(plan, prompt_of(plan, load, n)) / GLM_EXTENT_ROWS + 1;
+        if (n > 0 && wants > n_free)
+            break;
+        n_free -= wants < n_free ? wants : n_free;
+        n++;
+    }
+    return n;
 }
 
 static enum glm_status fill(struct load *l, uint32_t stream, int32_t *ids, uint32_t n)
 {
-    struct glm_op admit = {.kind = GLM_OP_ADMIT, .stream = stream, .n_tokens = n + 64};
+    struct glm_op admit = {.kind = GLM_OP_ADMIT, .stream = stream, .n_tokens = room_of(l->plan, n)};
     struct glm_draw draw = draw_of(stream);
     enum glm_status st = l->run(l->context, &admit, 1, NULL, l->err);
     for (uint32_t at = 0, rows = 0; st == GLM_OK && at < n; at += rows) {
@@ -66,7 +97,7 @@ static enum glm_status round_of_all(struct load *l, uint32_t round)
         uint32_t n = 1 + (round + s) % l->n_verify;
         for (uint32_t i = 0; i < n; i++) {
             tokens[s][i] = i == 0 && l->next[s] >= 0 ? l->next[s] : random_token(l);
-            draws[s][i] = draw_of(s);
+            draws[s][i] = draw_of(round + s);
         }
         ops[s] = (struct glm_op){
             .kind = GLM_OP_DECODE, .stream = s, .n = n, .tokens = tokens[s], .draws = draws[s]};
@@ -90,9 +121,8 @@ enum glm_status glm_selftest_run(const struct glm_plan *plan, const struct glm_s
                                                         struct glm_error *err),
                                  void *context, struct glm_error *err)
 {
-    static const uint32_t divisors[STREAMS] = {1, 6, 20};
     const struct glm_plan_limits *limits = &plan->limits;
-    const uint32_t n_streams = limits->n_streams < STREAMS ? limits->n_streams : STREAMS;
+    const uint32_t n_streams = count_streams(plan, load);
     struct load l = {.plan = plan, .run = run, .context = context, .err = err, .seed = 1};
     l.n_streams = n_streams;
     l.n_verify = limits->verify_rows < VERIFY ? limits->verify_rows : VERIFY;
@@ -101,7 +131,7 @@ enum glm_status glm_selftest_run(const struct glm_plan *plan, const struct glm_s
         return glm_fail(err, GLM_ENOMEM, "cannot make a prompt: out of memory");
     enum glm_status st = GLM_OK;
     for (uint32_t s = 0; st == GLM_OK && s < n_streams; s++)
-        st = fill(&l, s, ids, load->prompt_rows / divisors[s] + 1);
+        st = fill(&l, s, ids, prompt_of(plan, load, s));
     for (uint32_t round = 0; st == GLM_OK && round < load->n_rounds; round++)
         st = round_of_all(&l, round);
     free(ids);

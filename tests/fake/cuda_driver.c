@@ -765,6 +765,10 @@ CALL(cuGraphDestroy, void *graph)
     free_graph(graph);
     return OK;
 }
+CALL(cuGraphUpload, void *graph, void *stream)
+{
+    return graph != NULL && stream != NULL ? fails("cuGraphUpload") : INVALID;
+}
 CALL(cuGraphExecDestroy, void *graph)
 {
     free_graph(graph);
