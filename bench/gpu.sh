@@ -41,6 +41,6 @@ for lane in tp1 tp2; do
     for rank in 0 1; do
         [ "$rank" = 0 ] || [ "$lane" = tp2 ] || continue
         "$build/glmd" selftest --launch "$work/state/demo-gpu/$lane/launch.json" --rank "$rank" |
-            awk -v lane="$lane" -v rank="$rank" 'NR > 1 { printf "selftest,%s,rank %s: %s,,%s ulp %s L2 %s codes,%s\n", lane, rank, $1, $3, $4, $5, $6 }'
+            awk -v lane="$lane" -v rank="$rank" '$6 ~ /^(ok|FAILED)/ { printf "selftest,%s,rank %s: %s,,%s ulp %s L2 %s codes,%s\n", lane, rank, $1, $3, $4, $5, $6 }'
     done
 done

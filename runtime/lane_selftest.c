@@ -124,13 +124,17 @@ static enum glm_status compare(struct sides *s, struct glm_error *err)
 /* ---- The report ---- */
 
 /* Kernels that no list needed: the larger sampling programs, mostly. */
-static void write_others(const struct sides *s, const char *before, const char *quote, FILE *out)
+static void write_others(const struct sides *s, const char *before, const char *quote,
+                         const char *after, FILE *out)
 {
+    bool any = false;
     for (uint32_t i = 0; i < s->plan->n_kernels; i++)
         if (!glm_selftest_ran(s->test, i)) {
-            fprintf(out, "%s%s%s%s", before, quote, s->plan->kernels[i].name, quote);
-            before = ", ";
+            fprintf(out, "%s%s%s%s", any ? ", " : before, quote, s->plan->kernels[i].name, quote);
+            any = true;
         }
+    if (any)
+        fputs(after, out);
 }
 
 static void write_text(const struct sides *s, const struct glm_selftest_row *rows, uint32_t n,
@@ -145,8 +149,7 @@ static void write_text(const struct sides *s, const struct glm_selftest_row *row
                 (unsigned long long)r->n_other_codes, glm_selftest_passed(r) ? "ok" : "FAILED",
                 glm_selftest_passed(r) ? "" : ": ", glm_selftest_passed(r) ? "" : r->where);
     }
-    write_others(s, "not needed by any draw, so not run: ", "", out);
-    fputc('\n', out);
+    write_others(s, "not needed by any draw, so not run: ", "", "\n", out);
 }
 
 /* JSON has no infinity, which is what a NaN counts as. */
@@ -177,7 +180,7 @@ static void write_json(const struct sides *s, const struct glm_selftest_row *row
         buf_release(&where);
     }
     fputs("\n], \"not_run\": [", out);
-    write_others(s, "", "\"", out);
+    write_others(s, "", "\"", "", out);
     fputs("]}\n", out);
 }
 
