@@ -305,7 +305,7 @@ const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launc
                          const struct glm_round *round, void *const *args, size_t n_args)
 {
     static char text[sizeof((struct glm_error *)0)->message];
-    static char names[GLM_CUDA_MAX_ARGS][16];
+    static char names[GLM_CUDA_MAX_ARGS][32];
     struct glm_cuda_kernel kernel = {0};
     struct run *r = calloc(1, sizeof *r);
     const char *why = NULL;
