@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck source=tests/cli/lib.sh
 . "$(dirname "$0")/../lib.sh"
+python3 -c "import pty; pty.openpty()" 2>/dev/null || skip "no pseudo-terminals here"
 colour=$(printf '\033')
 # on_terminal COMMAND...: its standard error is a terminal.
 on_terminal() {
