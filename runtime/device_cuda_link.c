@@ -228,9 +228,7 @@ static enum glm_status link_exchanges(struct glm_gpu *g, struct glm_exec *x, str
         for (uint32_t i = 0; st == GLM_OK && i < x->programs[p].n_steps; i++) {
             struct glm_exec_step *s = &x->programs[p].steps[i];
             if (glm_gpu_is_exchange(g, s))
-                st = glm_collective_prepare(x->collective,
-                                            s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER, g->send,
-                                            g->receive, s->max_bytes, &s->collective, err);
+                st = glm_exec_prepare_exchange(x, s, g->send, g->receive, err);
         }
     }
     return st;

@@ -81,9 +81,7 @@ static enum glm_status host_link(struct glm_device *d, struct glm_exec *x, struc
         for (uint32_t i = 0; st == GLM_OK && i < x->programs[p].n_steps; i++) {
             struct glm_exec_step *s = &x->programs[p].steps[i];
             if (s->kind == GLM_STEP_SUM || s->kind == GLM_STEP_GATHER)
-                st = glm_collective_prepare(x->collective,
-                                            s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER, s->from,
-                                            s->to, s->max_bytes, &s->collective, err);
+                st = glm_exec_prepare_exchange(x, s, s->from, s->to, err);
         }
     }
     return st;

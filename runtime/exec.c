@@ -395,6 +395,13 @@ uint64_t glm_exec_exchange_bytes(const struct glm_exec_step *s, uint64_t n_rows,
     return rows * s->row_bytes;
 }
 
+enum glm_status glm_exec_prepare_exchange(struct glm_exec *x, struct glm_exec_step *s,
+                                          const void *from, void *to, struct glm_error *err)
+{
+    return glm_collective_prepare(x->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
+                                  from, to, s->max_bytes, &s->collective, err);
+}
+
 enum glm_status glm_exec_run(struct glm_exec *x, const struct glm_exec_program *program,
                              const struct glm_round *round, uint64_t *ns, struct glm_error *err)
 {

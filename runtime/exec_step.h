@@ -42,6 +42,10 @@ struct glm_exec_step {
 /* Bytes of an exchange over n_rows rows with n_out of them wanted. */
 uint64_t glm_exec_exchange_bytes(const struct glm_exec_step *s, uint64_t n_rows, uint64_t n_out);
 
+/* Prepares a sum's or gather's collective between those addresses of the host. */
+enum glm_status glm_exec_prepare_exchange(struct glm_exec *x, struct glm_exec_step *s,
+                                          const void *from, void *to, struct glm_error *err);
+
 /* Adds what a step touches to x->counts. Members are counted where the host can see their ids. */
 void glm_exec_count(struct glm_exec *x, const struct glm_exec_step *s,
                     const struct glm_round *round);

@@ -10,6 +10,7 @@
 #include "codegen/process.h"
 #include "runtime/clock.h"
 #include "runtime/secret.h"
+#include "runtime/threads.h"
 #include "spec/base/digest.h"
 
 #include <dirent.h>
@@ -398,15 +399,6 @@ static void look_for_dead(struct glm_link *const *links, uint32_t n)
     }
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void shm_wait(struct glm_link *const *links, uint32_t n, uint32_t timeout_us)
 {
     struct shm_segment *own = NULL;
@@ -425,7 +417,7 @@ static void shm_wait(struct glm_link *const *links, uint32_t n, uint32_t timeout
                 return;
             if (!spin)
                 break;
-            relax();
+            glm_relax();
         }
     } while (spin && glm_now_ns() < spin_until);
     uint64_t until = glm_now_ns() + (uint64_t)timeout_us * 1000u;

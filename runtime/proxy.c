@@ -4,6 +4,7 @@
 #include "runtime/proxy.h"
 
 #include "runtime/clock.h"
+#include "runtime/threads.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -37,15 +38,6 @@ struct glm_proxy {
     struct expected queue[]; /* [capacity] */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* False: it was forgotten. Gives way to others each turn, since cores may be short. */
 static bool await_ring(struct glm_proxy *p)
 {
@@ -54,7 +46,7 @@ static bool await_ring(struct glm_proxy *p)
         for (int i = 0; i < TURNS; i++) {
             if (atomic_load_explicit(&p->words->rung, memory_order_acquire) != 0)
                 return true;
-            relax();
+            glm_relax();
         }
         if (atomic_load_explicit(&p->forgetting, memory_order_relaxed))
             return false;

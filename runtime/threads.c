@@ -39,22 +39,13 @@ struct glm_team {
     struct member members[]; /* [n_threads], 0 is the caller */
 };
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Spins a little, then sleeps until the generation is no longer `seen`. */
 static void await_generation(struct glm_team *t, unsigned seen)
 {
     for (uint32_t i = 0; i < t->spin_turns; i++) {
         if (atomic_load_explicit(&t->generation, memory_order_acquire) != seen)
             return;
-        relax();
+        glm_relax();
     }
     while (atomic_load_explicit(&t->generation, memory_order_acquire) == seen) {
         /* sleepers and generation are sequentially consistent: either the last arrival sees this

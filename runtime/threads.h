@@ -29,6 +29,16 @@ void glm_team_run(struct glm_team *t, void (*body)(void *context, uint32_t threa
  * team is a struct glm_team; the type is that of glm_launch.barrier. */
 void glm_team_barrier(void *team);
 
+/* One turn of a wait that spins: leaves the core to its other thread for a moment. */
+static inline void glm_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 /* Cores that this process may run on. */
 uint32_t glm_cores(void);
 

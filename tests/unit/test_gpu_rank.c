@@ -22,15 +22,18 @@
 
 #include <cmocka.h>
 
-#define NEED_GPU()                                \
-    do {                                          \
-        const char *missing = pico_gpu_missing(); \
-        (void)state;                              \
-        if (missing) {                            \
-            print_message("# %s\n", missing);     \
-            skip();                               \
-        }                                         \
+/* Skips the test with the reason, where there is one. */
+#define SKIP_FOR(why)                         \
+    do {                                      \
+        const char *missing = (why);          \
+        (void)state;                          \
+        if (missing) {                        \
+            print_message("# %s\n", missing); \
+            skip();                           \
+        }                                     \
     } while (0)
+#define NEED_GPU()   SKIP_FOR(pico_gpu_missing())
+#define NEED_GPUS(n) SKIP_FOR(pico_gpus_missing(n))
 
 /* The emulator runs a small part of what a GPU does in the same time. */
 static uint32_t few(uint32_t on_a_gpu, uint32_t emulated)
@@ -256,16 +259,6 @@ static void a_row_keeps_its_bits_beside_others(void **state)
 }
 
 /* ---- exchanges within graphs ---- */
-
-#define NEED_GPUS(n)                                \
-    do {                                            \
-        const char *missing = pico_gpus_missing(n); \
-        (void)state;                                \
-        if (missing) {                              \
-            print_message("# %s\n", missing);       \
-            skip();                                 \
-        }                                           \
-    } while (0)
 
 enum { MAX_HASHES = 64, MAX_IDS = 1024, STREAMS = 3, VERIFY = 4 };
 
