@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where ranks of one host, each with its own GPU, meet in each other's memory: peer_send writes into
- * it, peer_take reads from it, runtime/device_cuda_peer.c lays it out. Host and GPU.
+/* Where ranks of one host, each with its own GPU, meet in each other's memory: peer_send writes
+ * into it, peer_take reads from it, runtime/device_cuda_peer.c lays it out. Host and GPU.
  *
  * Every rank owns an inbox, a slot for each rank and parity, and a flag for each rank and part of a
  * slot. Exchange n (1, 2, ...) puts a rank's bytes into its slot of parity n & 1 at every rank, and
@@ -12,8 +12,8 @@
  * slots of n any more. And a flag that rank b waits to be n is n, or n + 1 and then n's bytes still
  * lie in the other parity.
  *
- * Two kernels, not one: no block of a send waits, and a take waits only for sends, which come before
- * it on every GPU. No grid is too large, whatever else runs. */
+ * Two kernels, not one: no block of a send waits, and a take waits only for sends, which come
+ * before it on every GPU. No grid is too large, whatever else runs. */
 #ifndef GLM_PEER_H
 #define GLM_PEER_H
 
@@ -24,7 +24,7 @@
 
 /* A rank's own, in its GPU's memory. */
 struct glm_peers {
-    uint64_t epoch; /* exchanges that are over: peer_take adds to it, nobody else */
+    uint64_t epoch;               /* exchanges that are over: peer_take adds to it, nobody else */
     uint64_t slot_bytes, n_parts; /* of a slot */
     const uint32_t *gone;         /* the host's: not zero, and nobody waits any more */
     unsigned char *inbox[GLM_PEERS]; /* of each rank: [2][world][slot_bytes] */

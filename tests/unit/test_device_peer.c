@@ -15,12 +15,13 @@
 
 enum { MAX_ROWS = 9, ROUNDS = 24 };
 
-/* What a rank exchanges in turn: rows of 20 bytes, wanted ones, several parts a rank, once. */
+/* What a rank exchanges in turn: rows of 20 bytes, wanted ones, several parts a rank, once: five
+ * parts for four blocks. */
 static const struct glm_peer_exchange kinds[] = {
     {.row_bytes = 20, .per = GLM_PEER_PER_ROW},
     {.row_bytes = 5000, .per = GLM_PEER_PER_ROW, .is_sum = 1},
     {.row_bytes = 24, .per = GLM_PEER_PER_OUT},
-    {.row_bytes = 36, .per = GLM_PEER_ONCE, .is_sum = 1},
+    {.row_bytes = 40004, .per = GLM_PEER_ONCE, .is_sum = 1},
     {.row_bytes = 4096, .per = GLM_PEER_PER_OUT},
 };
 enum { N_KINDS = sizeof kinds / sizeof kinds[0], MAX_ROW_BYTES = 5000 };
@@ -51,9 +52,8 @@ static struct test_device_kernel *kernel(const char *name, uint32_t world, uint3
     char params[32], own[64];
     snprintf(params, sizeof params, "WORLD=%u", world);
     snprintf(own, sizeof own, "#include \"peer.cuh\"\n/* rank %u */\n", rank);
-    return was != NULL
-               ? test_device_kernel_with(name, params, was, is)
-               : test_device_kernel_with(name, params, "#include \"peer.cuh\"\n", own);
+    return was != NULL ? test_device_kernel_with(name, params, was, is)
+                       : test_device_kernel_with(name, params, "#include \"peer.cuh\"\n", own);
 }
 
 /* The mistake, where there is one, is all ranks': they must then run one at a time. */
@@ -74,8 +74,8 @@ static void open_host(struct host *h, uint32_t world, const char *where, const c
         k->to = test_alloc(world * SLOT);
         k->gone = test_alloc(sizeof *k->gone);
         *k->gone = 0;
-        *k->peers = (struct glm_peers){
-            .rank = r, .slot_bytes = SLOT, .n_parts = N_PARTS, .gone = k->gone};
+        *k->peers =
+            (struct glm_peers){.rank = r, .slot_bytes = SLOT, .n_parts = N_PARTS, .gone = k->gone};
     }
     for (uint32_t r = 0; r < world; r++) {
         unsigned char *inbox = test_alloc(2 * world * SLOT);
@@ -270,7 +270,7 @@ static void mistakes_are_noticed(void **state)
         {"peer_take", "(uint64_t)r * slot_bytes", "(uint64_t)(GLM_WORLD - r) * slot_bytes"},
         {"peer_take", "(uint64_t)r * bytes + at", "(uint64_t)(GLM_WORLD - 1 - r) * bytes + at"},
         {"peer_take", "if (bytes >= 16 && ", "if (bytes > 0 && "},
-        {"peer_send", "part += (uint64_t)glm_grid_x()", "part += 2 * (uint64_t)glm_grid_x()"},
+        {"peer_send", "part += (uint64_t)glm_grid_x()", "part += 64 * (uint64_t)glm_grid_x()"},
         {"both", "_OUT ? round->n_out", "_OUT ? round->n_rows"},
     };
     NEED_DEVICE();
