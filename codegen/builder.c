@@ -78,7 +78,8 @@ static const char *stored_as(struct glm_builder *b, const struct glm_site *site,
 {
     char name[512];
     const struct glm_checkpoint *c = b->checkpoint;
-    if (def->class == GLM_CLASS_EXPERTS && b->lane->formats.experts == GLM_EXPERTS_EXL3)
+    bool exl3 = c ? c->experts_exl3 : b->lane->formats.experts == GLM_EXPERTS_EXL3;
+    if (def->class == GLM_CLASS_EXPERTS && exl3)
         return glm_text(b, "exl3:%u:%s", c ? c->exl3_bits : 4, c ? c->exl3_codebook : "mcg");
     if (c && c->n_tensors > 0) {
         const char *tensor = def->parts[0].tensor;
@@ -253,6 +254,29 @@ const char *glm_build_kernel(struct glm_builder *b, const char *base, const char
     *GLM_ADD(b, kernels, struct glm_plan_kernel) = made;
     *GLM_ADD(b, kernel_base, const char *) = base;
     return made.name;
+}
+
+static const char *build_converter(struct glm_builder *b, const struct glm_plan_weight *w)
+{
+    int bits = 0;
+    char codebook[16] = "";
+    if (sscanf(w->stored, "exl3:%d:%15s", &bits, codebook) != 2)
+        return glm_build_kernel(b, glm_text(b, "load.%s.%s", w->stored, w->form), "load_rows",
+                                GLM_PARAMS(GLM_WORD("STORED", w->stored, "checkpoint"),
+                                           GLM_WORD("FORM", w->form, "lane.formats")));
+    const char *form = strcmp(w->form, w->stored) == 0 ? "exl3" : w->form;
+    return glm_build_kernel(
+        b, glm_text(b, "load.exl3.%s", form), "load_exl3",
+        GLM_PARAMS(GLM_INT("BITS", bits, "checkpoint"),
+                   GLM_WORD("CODEBOOK", glm_text(b, "%s", codebook), "checkpoint"),
+                   GLM_WORD("FORM", form, "lane.formats")));
+}
+
+void glm_build_converters(struct glm_builder *b)
+{
+    struct glm_plan_weight *all = b->weights.items;
+    for (uint32_t i = 0; i < b->weights.n; i++)
+        all[i].load = build_converter(b, &all[i]);
 }
 
 /* ---- steps ---- */

@@ -134,6 +134,9 @@ const char *glm_float_text(struct glm_builder *b, double value);
  * equal shares run the same kernel. Returns its name in the plan. params end with a NULL name. */
 const char *glm_build_kernel(struct glm_builder *b, const char *base, const char *template_name,
                              const struct glm_plan_param *params);
+/* The kernels that convert the weights on a device, one for each pair of stored and device form: no
+ * step names them. */
+void glm_build_converters(struct glm_builder *b);
 /* Steps of the open list. args: name, value pairs, NULL at the end; a value "@NAME" means the
  * site's "layers.{L}.NAME", a NULL value leaves the argument out. site may be NULL. */
 void glm_step_kernel(struct glm_builder *b, const struct glm_site *site, const char *kernel,

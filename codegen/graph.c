@@ -3,6 +3,7 @@
  * the limits and arenas. The blocks themselves are graph_*.c; sizes and what fits capacity.c. */
 #include "codegen/builder.h"
 #include "codegen/capacity.h"
+#include "codegen/compiler.h"
 #include "codegen/process.h"
 #include "kernels-templates/peer.h"
 
@@ -217,6 +218,8 @@ static enum glm_status build_rank(struct glm_builder *b, const char *target,
     if (!p || !arenas)
         return glm_fail(b->err, GLM_ENOMEM, "cannot build a plan: out of memory");
     build_all(b);
+    if (glm_backend_cuda.takes(target))
+        glm_build_converters(b);
     if (has_peers(b))
         build_peers(b);
     if (b->status != GLM_OK)
@@ -264,12 +267,10 @@ static enum glm_status check_lane(const struct glm_cluster *c, const struct glm_
                                   struct diag_list *diags)
 {
     enum glm_status st = glm_split_check(&c->checkpoint->model, lane, diags);
-    bool stored = c->checkpoint->experts_exl3, asked = lane->formats.experts == GLM_EXPERTS_EXL3;
-    if (stored != asked) {
+    if (lane->formats.experts == GLM_EXPERTS_EXL3 && !c->checkpoint->experts_exl3) {
         diag_add(diags, DIAG_ERROR, lane->at, "lane.experts-form",
-                 "experts are served in the form the checkpoint stores them in",
-                 "lane '%s' asks for %s experts, but the checkpoint stores %s", lane->name,
-                 asked ? "exl3" : "bf16", stored ? "exl3" : "bf16");
+                 "use bf16, or a checkpoint whose experts are EXL3",
+                 "lane '%s' asks for exl3 experts, but the checkpoint stores bf16", lane->name);
         st = GLM_ESPEC;
     }
     if (lane->n_drafters > 0) {

@@ -25,7 +25,8 @@ static void moe_weights(struct glm_builder *b, const struct glm_site *site)
     const struct glm_model *m = b->model;
     struct expert_form form = expert_form(b);
     bool exl3 = strcmp(form.form, "exl3") == 0;
-    const char *suffix = exl3 ? "" : ".weight"; /* a group's tensors share the prefix */
+    bool stored_exl3 = b->checkpoint ? b->checkpoint->experts_exl3 : exl3;
+    const char *suffix = stored_exl3 ? "" : ".weight"; /* a group's tensors share the prefix */
     const char *device = exl3 ? glm_text(b, "exl3:%d:%s", (int)form.bits, form.codebook) : "bf16";
     uint64_t hidden = m->d_hidden, width = m->d_expert;
     struct glm_slice mine = glm_slice_share(site->shares.expert, 1), all = glm_slice_all(hidden);

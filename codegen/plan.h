@@ -34,9 +34,11 @@ struct glm_plan_weight {
     const char *name;       /* "layers.{L}.kda.in" */
     const uint32_t *layers; /* values of {L}; n_layers 0: no placeholder */
     uint32_t n_layers;
-    uint32_t n_members;      /* stacked members {E}; 1 when there is none */
-    const char *stored;      /* "bf16", "f32", "exl3:4:mcg" */
-    const char *form;        /* device form */
+    uint32_t n_members; /* stacked members {E}; 1 when there is none */
+    const char *stored; /* "bf16", "f32", "exl3:4:mcg" */
+    const char *form;   /* device form */
+    const char *load;   /* the kernel that makes it of the stored form (kernels-templates/load.h);
+                           NULL on a host, whose converters are runtime/forms.h */
     uint64_t n_rows, n_cols; /* of one member on this rank, all parts stacked: [out, in] */
     uint64_t bytes;          /* one layer's weight, all members, device form */
     struct glm_plan_part *parts;
@@ -128,7 +130,7 @@ struct glm_plan_block {
 };
 
 /* decode, prefill, commit, sample, sample_wide, sample_all. A program that a lane does not need
- * is absent. */
+ * is absent. The design's `load` is the list of weights: in their order, each by its converter. */
 struct glm_plan_program {
     const char *name;
     const char *arena;
@@ -208,6 +210,13 @@ enum glm_status glm_plan_digest(const struct glm_plan *plan, char digest[65],
  * strings; in the arena. Errors: GLM_ENOMEM. */
 enum glm_status glm_plan_cut(const struct glm_plan *p, uint64_t pool_tokens, struct arena *arena,
                              struct glm_plan **out, struct glm_error *err);
+
+/* A GPU's plan for a host of that target: the same but for the kernels that no step names, which
+ * convert weights and meet other GPUs. Steps' kernels keep their index. Shares p's memory; in the
+ * arena. GLM_ENOMEM. */
+enum glm_status glm_plan_host_twin(const struct glm_plan *p, const char *target,
+                                   struct arena *arena, struct glm_plan **out,
+                                   struct glm_error *err);
 
 const struct glm_plan_kernel *glm_plan_kernel(const struct glm_plan *p, const char *name);
 const struct glm_plan_program *glm_plan_program(const struct glm_plan *p, const char *name);

@@ -5,6 +5,7 @@
 #include "codegen/plan_check.h"
 
 #include "codegen/forms.h"
+#include "codegen/memory.h"
 #include "kernels-templates/round.h"
 #include "spec/model.h"
 
@@ -177,6 +178,48 @@ static bool known_stored(const char *stored)
     return strcmp(stored, "f32") == 0 || strcmp(stored, "bf16") == 0 ||
            (strncmp(stored, "exl3:", 5) == 0 &&
             glm_form_layout(stored, 0, 0, &layout, NULL) == GLM_OK);
+}
+
+static bool has_param(const struct glm_plan_kernel *k, const char *name, const char *text,
+                      int64_t value)
+{
+    for (uint32_t i = 0; i < k->n_params; i++) {
+        const struct glm_plan_param *p = &k->params[i];
+        if (strcmp(p->name, name) == 0)
+            return text == NULL ? p->text == NULL && p->value == value
+                                : p->text != NULL && strcmp(p->text, text) == 0;
+    }
+    return false;
+}
+
+/* A converter writes what its parameters say: they must be the weight's. */
+static bool converts(const struct glm_plan_kernel *k, const struct glm_plan_weight *w)
+{
+    if (strncmp(w->stored, "exl3:", 5) != 0)
+        return strcmp(k->template_name, "load_rows") == 0 && has_param(k, "STORED", w->stored, 0) &&
+               has_param(k, "FORM", w->form, 0);
+    const char *form = strcmp(w->form, w->stored) == 0 ? "exl3" : w->form;
+    return strcmp(k->template_name, "load_exl3") == 0 &&
+           has_param(k, "BITS", NULL, w->stored[5] - '0') &&
+           has_param(k, "CODEBOOK", w->stored + 7, 0) && has_param(k, "FORM", form, 0);
+}
+
+static void check_converter(struct json_reader *r, const struct glm_plan *p,
+                            const struct glm_plan_weight *w)
+{
+    const struct glm_plan_kernel *k = w->load == NULL ? NULL : glm_plan_kernel(p, w->load);
+    if (!json_ok(r) || (!glm_plan_uses_cuda(p) && w->load == NULL))
+        return;
+    if (!glm_plan_uses_cuda(p))
+        json_fail(r, "has 'load' '%.64s', but target '%.32s' converts on the host", w->load,
+                  p->target);
+    else if (w->load == NULL)
+        json_fail(r, "has no 'load', which target '%.32s' needs", p->target);
+    else if (k == NULL)
+        json_fail(r, "has 'load' '%.64s', which is no kernel", w->load);
+    else if (!converts(k, w))
+        json_fail(r, "has 'load' '%.64s', which does not make '%.32s' of '%.32s'", w->load, w->form,
+                  w->stored);
 }
 
 static void check_weight(struct json_reader *r, const struct glm_plan_weight *w, uint64_t *total)
@@ -505,6 +548,7 @@ void glm_plan_check(struct json_reader *r, const struct glm_plan *p)
     check_section_names(r, "blocks", p->blocks, p->n_blocks, sizeof *p->blocks);
     check_section_names(r, "programs", p->programs, p->n_programs, sizeof *p->programs);
     EACH(r, "weights", p->n_weights, check_weight(r, &p->weights[i], &total));
+    EACH(r, "weights", p->n_weights, check_converter(r, p, &p->weights[i]));
     EACH(r, "states", p->n_states, check_state(&c, &p->states[i], &total));
     EACH(r, "buffers", p->n_buffers, check_name(r, p->buffers[i].name, false));
     collect_objects(&c);

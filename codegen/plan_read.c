@@ -125,8 +125,8 @@ static void read_part(struct json_reader *r, const cJSON *item, void *out)
 
 static void read_weight(struct json_reader *r, const cJSON *item, void *out)
 {
-    static const char *const keys[] = {"name",  "layers", "members", "stored", "form",
-                                       "shape", "bytes",  "parts",   NULL};
+    static const char *const keys[] = {"name", "layers", "members", "stored", "form",
+                                       "load", "shape",  "bytes",   "parts",  NULL};
     struct glm_plan_weight *w = out;
     if (!json_object(r, item, keys))
         return;
@@ -135,6 +135,8 @@ static void read_weight(struct json_reader *r, const cJSON *item, void *out)
     w->n_members = (uint32_t)json_u64_or(r, item, "members", 1, 65536, 1);
     w->stored = json_text(r, item, "stored");
     w->form = json_text(r, item, "form");
+    if (cJSON_HasObjectItem(item, "load"))
+        w->load = json_text(r, item, "load");
     read_shape(r, item, &w->n_rows, &w->n_cols);
     w->bytes = json_u64(r, item, "bytes", 0, PLAN_MAX_TOTAL_BYTES);
     w->parts =

@@ -64,6 +64,8 @@ static void add_weight(struct buf *b, const struct glm_plan_weight *w)
     add_key_number(b, "members", w->n_members, 1);
     add_key_text(b, "stored", w->stored);
     add_key_text(b, "form", w->form);
+    if (w->load != NULL)
+        add_key_text(b, "load", w->load);
     buf_printf(b, ",\"shape\":[%" PRIu64 ",%" PRIu64 "],\"bytes\":%" PRIu64 ",\"parts\":[",
                w->n_rows, w->n_cols, w->bytes);
     for (uint32_t i = 0; i < w->n_parts; i++) {

@@ -7,7 +7,7 @@
  * on a device runs in the order in which it was put there; a program's end, and with it every
  * error of copies and launches, is known after `wait`, `get` or `view`.
  *
- * Owner: the round thread, but for `upload`, which the loading threads call. Nothing but open,
+ * Owner: the round thread, but for `convert`, which the loading threads call. Nothing but open,
  * alloc, load_kernels, link, begin_load and the first `view` of a size allocates. */
 #ifndef GLM_RUNTIME_DEVICE_H
 #define GLM_RUNTIME_DEVICE_H
@@ -61,20 +61,23 @@ struct glm_device_ops {
     enum glm_status (*view)(struct glm_device *d, const void *from, uint64_t bytes,
                             const void **out, struct glm_error *err);
 
-    /* Loading. The threads of `team` convert weights each into its own staging memory of that many
-     * bytes, NULL where they write to the weight's own place, and upload from there; `upload` may
-     * be called by all at once, each with its own thread number. */
-    enum glm_status (*begin_load)(struct glm_device *d, uint64_t staging_bytes,
+    /* Loading. Each thread of `team` reads stored bytes into its own buffer of buffer_bytes, from
+     * where they are converted: by the thread itself where `convert` is NULL, else on the device,
+     * which reads the buffer and what is to be done (kernels-templates/load.h, unit_bytes at most)
+     * and is through on return. All threads may call it at once, each with its own number.
+     * kernel: the plan's, n_blocks of it. */
+    enum glm_status (*begin_load)(struct glm_device *d, uint64_t buffer_bytes, uint64_t unit_bytes,
                                   struct glm_error *err);
-    unsigned char *(*staging)(struct glm_device *d, uint32_t thread);
-    enum glm_status (*upload)(struct glm_device *d, uint32_t thread, void *to, const void *from,
-                              uint64_t bytes, struct glm_error *err);
+    unsigned char *(*load_buffer)(struct glm_device *d, uint32_t thread);
+    enum glm_status (*convert)(struct glm_device *d, uint32_t thread, const char *kernel,
+                               const void *unit, uint64_t bytes, uint32_t n_blocks,
+                               struct glm_error *err);
     void (*end_load)(struct glm_device *d);
 };
 
 struct glm_device {
     const struct glm_device_ops *ops;
-    struct glm_team *team; /* converts weights; on the host it also runs the programs */
+    struct glm_team *team; /* loads weights; on the host it also runs the programs */
 };
 
 /* host_threads: of all ranks that share this machine's cores; 0: n_threads. GLM_EINVAL,
@@ -82,7 +85,7 @@ struct glm_device {
 enum glm_status glm_device_open_host(uint32_t n_threads, uint32_t host_threads,
                                      struct glm_device **out, struct glm_error *err);
 /* The GPU of that index. is_shared: other ranks of the set run on it too. load_threads: how many
- * threads convert its weights. GLM_EKERNEL as glm_cuda_open, GLM_EINVAL as glm_team_new,
+ * threads read its weights. GLM_EKERNEL as glm_cuda_open, GLM_EINVAL as glm_team_new,
  * GLM_ENOMEM. */
 enum glm_status glm_device_open_cuda(uint32_t index, bool is_shared, uint32_t load_threads,
                                      struct glm_device **out, struct glm_error *err);

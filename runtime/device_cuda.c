@@ -3,6 +3,8 @@
  * loading (device_cuda.h says how programs run there). */
 #include "runtime/device_cuda.h"
 
+#include "codegen/memory.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +24,7 @@ static void end_load(struct glm_device *d)
     struct glm_gpu *g = glm_gpu_of(d);
     for (uint32_t i = 0; i < g->n_loaders; i++) {
         glm_cuda_stream_free(g->cuda, g->loaders[i].stream);
-        glm_cuda_host_free(g->cuda, g->loaders[i].staging);
+        glm_cuda_host_free(g->cuda, g->loaders[i].unit);
     }
     free(g->loaders);
     g->loaders = NULL;
@@ -182,7 +184,7 @@ static enum glm_status gpu_view(struct glm_device *d, const void *from, uint64_t
 
 /* ---- Loading ---- */
 
-static enum glm_status begin_load(struct glm_device *d, uint64_t staging_bytes,
+static enum glm_status begin_load(struct glm_device *d, uint64_t buffer_bytes, uint64_t unit_bytes,
                                   struct glm_error *err)
 {
     struct glm_gpu *g = glm_gpu_of(d);
@@ -191,32 +193,49 @@ static enum glm_status begin_load(struct glm_device *d, uint64_t staging_bytes,
     if (g->loaders == NULL)
         return glm_fail(err, GLM_ENOMEM, "cannot load weights: out of memory");
     g->n_loaders = n;
+    uint64_t unit_room = glm_plan_align(unit_bytes);
     enum glm_status st = glm_gpu_enter(g, err);
     for (uint32_t i = 0; st == GLM_OK && i < n; i++) {
+        void *memory = NULL;
         st = glm_cuda_stream_new(g->cuda, &g->loaders[i].stream, err);
         if (st == GLM_OK)
-            st = glm_cuda_host_alloc(g->cuda, "weights on their way", staging_bytes,
-                                     &g->loaders[i].staging, err);
+            st = glm_cuda_host_alloc(g->cuda, "weights on their way", unit_room + buffer_bytes,
+                                     &memory, err);
+        if (st == GLM_OK) {
+            g->loaders[i].unit = memory;
+            g->loaders[i].buffer = g->loaders[i].unit + unit_room;
+        }
     }
     return st;
 }
 
-static unsigned char *staging(struct glm_device *d, uint32_t thread)
+static unsigned char *load_buffer(struct glm_device *d, uint32_t thread)
 {
-    return glm_gpu_of(d)->loaders[thread].staging;
+    return glm_gpu_of(d)->loaders[thread].buffer;
 }
 
-static enum glm_status upload(struct glm_device *d, uint32_t thread, void *to, const void *from,
-                              uint64_t bytes, struct glm_error *err)
+static enum glm_status convert(struct glm_device *d, uint32_t thread, const char *kernel,
+                               const void *unit, uint64_t bytes, uint32_t n_blocks,
+                               struct glm_error *err)
 {
     struct glm_gpu *g = glm_gpu_of(d);
+    const struct glm_gpu_loader *l = &g->loaders[thread];
+    const struct glm_plan_kernel *k = glm_plan_kernel(g->plan, kernel);
     enum glm_status st = glm_gpu_enter(g, err);
-    if (st == GLM_OK && bytes > 0)
-        st = glm_cuda_copy_in(g->cuda, g->loaders[thread].stream, glm_gpu_address(to), from, bytes,
-                              err);
-    if (st == GLM_OK)
-        st = glm_cuda_stream_wait(g->cuda, g->loaders[thread].stream, err);
-    return st;
+    if (st == GLM_OK && k == NULL)
+        st = glm_fail(err, GLM_EPLAN, "cannot load weights: the plan has no kernel '%s'", kernel);
+    if (st != GLM_OK)
+        return st;
+    const struct glm_launch_shape *shape = &g->shapes[k - g->plan->kernels]; /* of one block */
+    struct glm_cuda_launch launch = {.name = kernel,
+                                     .kernel = &g->kernels[k - g->plan->kernels],
+                                     .grid = {n_blocks, shape->grid[1], shape->grid[2]},
+                                     .block = shape->block,
+                                     .shared_bytes = shape->shared_bytes,
+                                     .args = {.args = {l->unit}}};
+    memcpy(l->unit, unit, bytes);
+    st = glm_cuda_launch(g->cuda, l->stream, &launch, err);
+    return st == GLM_OK ? glm_cuda_stream_wait(g->cuda, l->stream, err) : st;
 }
 
 static const struct glm_device_ops gpu_ops = {
@@ -234,8 +253,8 @@ static const struct glm_device_ops gpu_ops = {
     .get = gpu_get,
     .view = gpu_view,
     .begin_load = begin_load,
-    .staging = staging,
-    .upload = upload,
+    .load_buffer = load_buffer,
+    .convert = convert,
     .end_load = end_load,
 };
 

@@ -61,9 +61,11 @@ struct glm_gpu_span {
     uint64_t *ns;
 };
 
+/* What a loading thread has. The GPU reads stored bytes where the thread has read them to, in
+ * page-locked memory, each once: there is no copy of a weight but the one that stays. */
 struct glm_gpu_loader {
     glm_cuda_stream stream;
-    void *staging;
+    unsigned char *unit, *buffer; /* one allocation, page-locked */
 };
 
 struct glm_gpu {

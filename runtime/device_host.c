@@ -19,6 +19,8 @@ struct host {
     uint32_t n_kernels;
     void *memory;
     size_t memory_bytes;
+    unsigned char *buffers; /* of the loading threads */
+    uint64_t buffer_bytes;
 };
 
 static struct host *host_of(struct glm_device *d)
@@ -220,33 +222,32 @@ static enum glm_status host_view(struct glm_device *d, const void *from, uint64_
     return GLM_OK;
 }
 
-/* Weights are written where they belong: nothing is staged, nothing uploaded. */
-static enum glm_status host_begin_load(struct glm_device *d, uint64_t staging_bytes,
-                                       struct glm_error *err)
+/* The threads write weights where they belong. */
+static enum glm_status host_begin_load(struct glm_device *d, uint64_t buffer_bytes,
+                                       uint64_t unit_bytes, struct glm_error *err)
 {
-    (void)d;
-    (void)staging_bytes;
-    (void)err;
+    struct host *h = host_of(d);
+    (void)unit_bytes;
+    h->buffer_bytes = (buffer_bytes + 63) / 64 * 64;
+    h->buffers = aligned_alloc(64, glm_team_threads(d->team) * h->buffer_bytes + 64);
+    if (h->buffers == NULL)
+        return glm_fail(err, GLM_ENOMEM,
+                        "cannot load weights: out of memory for %u buffers of %llu bytes",
+                        glm_team_threads(d->team), (unsigned long long)buffer_bytes);
     return GLM_OK;
 }
 
-static unsigned char *host_staging(struct glm_device *d, uint32_t thread)
+static unsigned char *host_load_buffer(struct glm_device *d, uint32_t thread)
 {
-    (void)d;
-    (void)thread;
-    return NULL;
-}
-
-static enum glm_status host_upload(struct glm_device *d, uint32_t thread, void *to,
-                                   const void *from, uint64_t bytes, struct glm_error *err)
-{
-    (void)thread;
-    return host_put(d, to, from, bytes, err);
+    struct host *h = host_of(d);
+    return h->buffers + thread * h->buffer_bytes;
 }
 
 static void host_end_load(struct glm_device *d)
 {
-    (void)d;
+    struct host *h = host_of(d);
+    free(h->buffers);
+    h->buffers = NULL;
 }
 
 static const struct glm_device_ops host_ops = {
@@ -264,8 +265,8 @@ static const struct glm_device_ops host_ops = {
     .get = host_put,
     .view = host_view,
     .begin_load = host_begin_load,
-    .staging = host_staging,
-    .upload = host_upload,
+    .load_buffer = host_load_buffer,
+    .convert = NULL,
     .end_load = host_end_load,
 };
 

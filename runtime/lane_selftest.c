@@ -21,7 +21,7 @@ struct sides {
     struct glm_lane_files files;
     struct glm_checkpoint *checkpoint;
     struct glm_plan *plan; /* cut, for the GPU */
-    struct glm_plan host_plan;
+    struct glm_plan *host_plan;
     struct glm_engine *host, *gpu;
     struct glm_selftest *test;
     uint32_t gpu_index;
@@ -42,18 +42,17 @@ static enum glm_status open_host(struct sides *s, struct glm_error *err)
 {
     struct arena *arena = &s->files.arena;
     struct glm_kernel_build *builds;
-    s->host_plan = *s->plan;
-    s->host_plan.target = glm_host_target();
-    enum glm_status st =
-        glm_kernels_build(&s->host_plan, glm_cores(), arena, NULL, NULL, &builds, err);
+    enum glm_status st = glm_plan_host_twin(s->plan, glm_host_target(), arena, &s->host_plan, err);
+    if (st == GLM_OK)
+        st = glm_kernels_build(s->host_plan, glm_cores(), arena, NULL, NULL, &builds, err);
     if (st != GLM_OK)
         return st;
-    const char **paths = ARENA_ARRAY(arena, s->host_plan.n_kernels + 1, const char *);
+    const char **paths = ARENA_ARRAY(arena, s->host_plan->n_kernels + 1, const char *);
     if (!paths)
         return glm_fail(err, GLM_ENOMEM, "cannot open the oracle: out of memory");
-    for (uint32_t i = 0; i < s->host_plan.n_kernels; i++)
+    for (uint32_t i = 0; i < s->host_plan->n_kernels; i++)
         paths[i] = builds[i].path;
-    struct glm_engine_config config = {.plan = &s->host_plan,
+    struct glm_engine_config config = {.plan = s->host_plan,
                                        .checkpoint = s->checkpoint,
                                        .kernel_paths = paths,
                                        .n_threads = threads(),

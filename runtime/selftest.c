@@ -346,7 +346,7 @@ enum glm_status glm_selftest_new(struct glm_engine *host, struct glm_engine *gpu
     struct glm_selftest *t = calloc(1, sizeof *t);
     if (t) {
         t->rows = calloc(x->n_manifests, sizeof *t->rows);
-        t->ran = calloc(x->plan->n_kernels + 1, sizeof *t->ran);
+        t->ran = calloc(y->plan->n_kernels + 1, sizeof *t->ran);
     }
     if (!t || !t->rows || !t->ran) {
         if (t) {
@@ -399,6 +399,9 @@ enum glm_status glm_selftest_weights(struct glm_selftest *t, struct glm_error *e
                                 "earliest",
                                 p->weights[i].name, (unsigned long long)done);
         }
+        const struct glm_plan *gpu = t->gpu->plan;
+        if (gpu->weights[i].load != NULL)
+            t->ran[glm_plan_kernel(gpu, gpu->weights[i].load) - gpu->kernels] = true;
     }
     return GLM_OK;
 }

@@ -52,7 +52,8 @@ enum glm_status glm_selftest_weights(struct glm_selftest *t, struct glm_error *e
  * the comparing. */
 const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, uint32_t *n,
                                                  enum glm_status *status, struct glm_error *err);
-/* Has the plan's kernel of that index been compared? */
+/* Has the kernel of that index in the GPU's plan been compared? Converters are with their weights.
+ */
 bool glm_selftest_ran(const struct glm_selftest *t, uint32_t kernel_i);
 /* Is a row within what the CUDA back end promises: 1 unit in the last place, 1e-5, equal codes? */
 bool glm_selftest_passed(const struct glm_selftest_row *row);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Walks the plan's weights and fills their memory. Owns the cutting of that work into units that
  * threads take in any order (a unit is a few rows of one tensor, or one EXL3 group) and the checks
- * of tensors against the plan. Bytes come from tensor_read.c, forms from form_*.c (forms.h). */
+ * of tensors against the plan. Bytes come from tensor_read.c; forms from forms.h on a host, from
+ * the weight's converter on a GPU. */
 #include "runtime/weights.h"
 
-#include "codegen/forms.h"
+#include "kernels-templates/load.h"
 #include "runtime/forms.h"
 #include "runtime/tensor_read.h"
 
@@ -13,8 +14,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A unit's source bytes, at least one row: small, so that loading needs little beside the plan. */
-enum { CHUNK_BYTES = 1 << 20, MAX_NAME = 256, MAX_PARTS = 64 };
+/* A unit's source bytes, at least one row: small, so that loading needs little beside the plan.
+ * What is made on the device needs nothing. */
+enum {
+    EXL3_BLOCK = 128,
+    CHUNK_BYTES = 1 << 20,
+    MADE_BYTES = 64 << 20,
+    MAX_NAME = 256,
+    MAX_PARTS = 64
+};
+
+/* What a device is told of a unit. */
+union load_unit {
+    struct glm_load_rows rows;
+    struct glm_load_exl3 exl3;
+};
 
 /* How one weight is cut into units. */
 struct cut {
@@ -30,7 +44,8 @@ struct load {
     struct glm_tensor_files files;
     struct cut *cuts; /* [n_weights] */
     uint64_t n_units, total_bytes;
-    uint64_t buffer_bytes, staging_bytes; /* the largest unit, as stored and in its device form */
+    bool made;             /* the device makes the elements of a synthetic checkpoint */
+    uint64_t buffer_bytes; /* of the largest unit, as stored */
     atomic_ullong next, done_bytes;
     atomic_int status; /* the first failure */
     atomic_flag failing;
@@ -94,8 +109,7 @@ static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_
     return GLM_OK;
 }
 
-static enum glm_status cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut,
-                                  struct glm_error *err)
+static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct cut *cut)
 {
     uint64_t n_layers = w->n_layers > 0 ? w->n_layers : 1;
     cut->exl3 = is_exl3(w);
@@ -103,7 +117,8 @@ static enum glm_status cut_weight(struct load *l, const struct glm_plan_weight *
         const struct glm_plan_part *p = &w->parts[i];
         uint64_t rows = slice_count(&p->rows), row_bytes = p->n_cols * 4;
         cut->part_rows[i] = rows;
-        uint64_t chunk = row_bytes > 0 ? CHUNK_BYTES / row_bytes : 1;
+        uint64_t most = l->made ? MADE_BYTES : CHUNK_BYTES;
+        uint64_t chunk = row_bytes > 0 ? most / row_bytes : 1;
         /* bf16_t transposes whole groups of rows; of an EXL3 group nothing smaller is whole. */
         uint64_t step = strcmp(w->form, "bf16_t") == 0 && p->rows.take > 0 ? p->rows.take : 1;
         chunk = chunk / step * step;
@@ -114,12 +129,6 @@ static enum glm_status cut_weight(struct load *l, const struct glm_plan_weight *
         if (cut->exl3)
             bytes = p->n_rows * p->n_cols / 8 * trellis_bits(w) + 2 * (p->n_rows + p->n_cols) + 256;
         l->buffer_bytes = bytes > l->buffer_bytes ? bytes : l->buffer_bytes;
-        uint64_t staged;
-        enum glm_status st =
-            glm_form_bytes(w->form, chunk < w->n_rows ? chunk : w->n_rows, w->n_cols, &staged, err);
-        if (st != GLM_OK)
-            return st;
-        l->staging_bytes = staged > l->staging_bytes ? staged : l->staging_bytes;
         cut->chunk_rows[i] = chunk;
         cut->n_chunks[i] = w->n_cols > 0 ? (rows + chunk - 1) / chunk : 0;
         cut->member_units += cut->n_chunks[i];
@@ -127,7 +136,6 @@ static enum glm_status cut_weight(struct load *l, const struct glm_plan_weight *
     cut->n_units = cut->member_units * w->n_members * n_layers;
     l->n_units += cut->n_units;
     l->total_bytes += w->bytes * n_layers;
-    return GLM_OK;
 }
 
 /* Unit number u of the whole load. */
@@ -206,6 +214,14 @@ static enum glm_status check_tensor(const struct unit *u, const struct glm_tenso
                     (unsigned long long)n_elements, glm_dtype_text(dtype));
 }
 
+static enum glm_status find_stored(const struct load *l, const struct unit *u, const char *suffix,
+                                   enum glm_dtype dtype, uint64_t n_elements,
+                                   const struct glm_tensor **out, struct glm_error *err)
+{
+    enum glm_status st = find_tensor(l, u, suffix, out, err);
+    return st == GLM_OK ? check_tensor(u, *out, dtype, n_elements, err) : st;
+}
+
 static enum glm_status stored_dtype(const struct glm_plan_weight *w, enum glm_dtype *out,
                                     struct glm_error *err)
 {
@@ -242,19 +258,32 @@ static enum glm_status read_taken(const struct load *l, const struct glm_tensor 
     return st;
 }
 
-/* The planes of a form of the unit's rows alone → those of the whole member on the device. */
-static enum glm_status upload_rows(const struct load *l, const struct unit *u, uint32_t thread,
-                                   const unsigned char *staged, struct glm_error *err)
+/* ---- conversion on the device ---- */
+
+static struct glm_load_cut load_cut(const struct glm_slice *s)
 {
-    struct glm_form_layout from, to;
+    return (struct glm_load_cut){.first = s->first, .take = s->take, .stride = s->stride};
+}
+
+static enum glm_status convert_rows(const struct load *l, const struct unit *u, uint32_t thread,
+                                    const struct glm_tensor *t, const void *source,
+                                    struct glm_error *err)
+{
+    const struct glm_plan_part *p = &u->w->parts[u->part_i];
+    const struct glm_load_rows rows = {.source = source,
+                                       .values = glm_synthetic_of(t).values,
+                                       .rows = load_cut(&p->rows),
+                                       .cols = load_cut(&p->cols),
+                                       .row = u->first,
+                                       .uncut_cols = p->n_cols,
+                                       .n_rows = u->n,
+                                       .n_cols = u->w->n_cols,
+                                       .out = u->out,
+                                       .form_rows = u->w->n_rows,
+                                       .row0 = u->row0,
+                                       .group_rows = p->rows.take};
     struct glm_device *d = l->in->device;
-    enum glm_status st = glm_form_layout(u->w->form, u->n, u->w->n_cols, &from, err);
-    if (st == GLM_OK)
-        st = glm_form_layout(u->w->form, u->w->n_rows, u->w->n_cols, &to, err);
-    for (uint32_t i = 0; st == GLM_OK && i < from.n_planes; i++)
-        st = d->ops->upload(d, thread, u->out + to.offset[i] + to.bytes[i] / u->w->n_rows * u->row0,
-                            staged + from.offset[i], from.bytes[i], err);
-    return st;
+    return d->ops->convert(d, thread, u->w->load, &rows, sizeof rows, (uint32_t)u->n, err);
 }
 
 static enum glm_status load_rows(const struct load *l, const struct unit *u, uint32_t thread,
@@ -266,75 +295,104 @@ static enum glm_status load_rows(const struct load *l, const struct unit *u, uin
     enum glm_dtype dtype = GLM_BF16;
     enum glm_status st = stored_dtype(w, &dtype, err);
     if (st == GLM_OK)
-        st = find_tensor(l, u, "", &t, err);
-    if (st == GLM_OK)
-        st = check_tensor(u, t, dtype, part.n_rows * part.n_cols, err);
-    if (st == GLM_OK)
+        st = find_stored(l, u, "", dtype, part.n_rows * part.n_cols, &t, err);
+    if (st == GLM_OK && !l->made)
         st = read_taken(l, t, &part, u->first, u->n, buffer, err);
     if (st != GLM_OK)
         return st;
+    if (l->in->device->ops->convert != NULL)
+        return convert_rows(l, u, thread, t, l->made ? NULL : buffer, err);
     /* What was read is the whole of a smaller tensor. */
     bool grouped = strcmp(w->form, "bf16_t") == 0;
     uint64_t take = grouped ? part.rows.take : u->n;
     part.n_rows = u->n;
     part.rows = (struct glm_slice){.take = take, .groups = u->n / take, .stride = take};
-    unsigned char *staged = l->in->device->ops->staging(l->in->device, thread);
-    if (staged == NULL)
-        return glm_form_place(w->form, &part, buffer, dtype, w->n_rows, w->n_cols, u->row0, u->out,
-                              err);
-    st = glm_form_place(w->form, &part, buffer, dtype, u->n, w->n_cols, 0, staged, err);
-    return st == GLM_OK ? upload_rows(l, u, thread, staged, err) : st;
+    return glm_form_place(w->form, &part, buffer, dtype, w->n_rows, w->n_cols, u->row0, u->out,
+                          err);
 }
 
-static enum glm_status read_scales(const struct load *l, const struct unit *u, const char *suffix,
-                                   uint64_t n, void *out, struct glm_error *err)
+/* The tensors of an EXL3 group. */
+struct group {
+    const struct glm_tensor *trellis, *suh, *svh;
+};
+
+static enum glm_status read_scales(const struct load *l, const struct glm_tensor *t, uint64_t n,
+                                   void *out, struct glm_error *err)
 {
-    const struct glm_tensor *t = NULL;
-    enum glm_status st = find_tensor(l, u, suffix, &t, err);
-    if (st == GLM_OK)
-        st = check_tensor(u, t, GLM_F16, n, err);
-    if (st == GLM_OK)
-        st = glm_tensor_read(&l->files, t, 0, n, out, err);
-    if (st == GLM_OK)
-        st = glm_exl3_verify(t, out, err);
-    return st;
+    enum glm_status st = glm_tensor_read(&l->files, t, 0, n, out, err);
+    return st == GLM_OK ? glm_exl3_verify(t, out, err) : st;
 }
 
 /* A group's trellis is read where it lies in the uncut one: [inputs / 16][outputs / 16][16 bits].
  */
-static enum glm_status load_exl3(const struct load *l, const struct unit *u, uint32_t thread,
-                                 unsigned char *buffer, struct glm_error *err)
+static enum glm_status read_trellis(const struct load *l, const struct glm_plan_part *p,
+                                    const struct glm_tensor *t, uint64_t tile,
+                                    unsigned char *buffer, struct glm_error *err)
 {
-    const struct glm_plan_part *p = &u->w->parts[u->part_i];
-    uint64_t tile = 16 * trellis_bits(u->w), n_cols = p->n_rows / 16 * tile;
+    uint64_t n_cols = p->n_rows / 16 * tile;
     struct glm_slice outputs = {.first = p->rows.first / 16 * tile,
                                 .take = p->rows.take / 16 * tile,
                                 .groups = p->rows.groups,
                                 .stride = p->rows.stride / 16 * tile};
-    const struct glm_tensor *t = NULL;
-    enum glm_status st = find_tensor(l, u, ".trellis", &t, err);
-    if (st == GLM_OK)
-        st = check_tensor(u, t, GLM_I16, p->n_cols / 16 * n_cols, err);
+    enum glm_status st = GLM_OK;
     for (uint64_t g = 0; st == GLM_OK && g < p->cols.groups; g++) {
         uint64_t row = (p->cols.first + g * p->cols.stride) / 16;
         st = glm_tensor_read_rows(&l->files, t, row, p->cols.take / 16, n_cols, &outputs,
                                   buffer + row * n_cols * 2, err);
     }
-    unsigned char *suh = buffer + (p->n_cols / 16 * n_cols * 2 + 63) / 64 * 64;
+    return st;
+}
+
+static enum glm_status convert_exl3(const struct load *l, const struct unit *u, uint32_t thread,
+                                    const struct group *g, const struct glm_exl3_source *source,
+                                    struct glm_error *err)
+{
+    const struct glm_plan_part *p = &u->w->parts[u->part_i];
+    const struct glm_load_exl3 unit = {.trellis = source->trellis,
+                                       .suh = source->suh,
+                                       .svh = source->svh,
+                                       .trellis_values = glm_synthetic_of(g->trellis).values,
+                                       .suh_values = glm_synthetic_of(g->suh).values,
+                                       .svh_values = glm_synthetic_of(g->svh).values,
+                                       .rows = load_cut(&p->rows),
+                                       .cols = load_cut(&p->cols),
+                                       .uncut_rows = p->n_rows,
+                                       .uncut_cols = p->n_cols,
+                                       .n_rows = u->w->n_rows,
+                                       .n_cols = u->w->n_cols,
+                                       .out = u->out};
+    struct glm_device *d = l->in->device;
+    uint64_t n_blocks = u->w->n_rows / EXL3_BLOCK * (u->w->n_cols / EXL3_BLOCK);
+    return d->ops->convert(d, thread, u->w->load, &unit, sizeof unit, (uint32_t)n_blocks, err);
+}
+
+static enum glm_status load_exl3(const struct load *l, const struct unit *u, uint32_t thread,
+                                 unsigned char *buffer, struct glm_error *err)
+{
+    const struct glm_plan_part *p = &u->w->parts[u->part_i];
+    uint64_t tile = 16 * trellis_bits(u->w), n = p->n_rows / 16 * (p->n_cols / 16) * tile;
+    unsigned char *suh = buffer + (n * 2 + 63) / 64 * 64;
     unsigned char *svh = suh + (p->n_cols * 2 + 63) / 64 * 64;
+    struct group g = {0};
+    enum glm_status st = find_stored(l, u, ".trellis", GLM_I16, n, &g.trellis, err);
     if (st == GLM_OK)
-        st = read_scales(l, u, ".suh", p->n_cols, suh, err);
+        st = find_stored(l, u, ".suh", GLM_F16, p->n_cols, &g.suh, err);
     if (st == GLM_OK)
-        st = read_scales(l, u, ".svh", p->n_rows, svh, err);
+        st = find_stored(l, u, ".svh", GLM_F16, p->n_rows, &g.svh, err);
+    if (st == GLM_OK && l->made)
+        return convert_exl3(l, u, thread, &g, &(struct glm_exl3_source){0}, err);
+    if (st == GLM_OK)
+        st = read_trellis(l, p, g.trellis, tile, buffer, err);
+    if (st == GLM_OK)
+        st = read_scales(l, g.suh, p->n_cols, suh, err);
+    if (st == GLM_OK)
+        st = read_scales(l, g.svh, p->n_rows, svh, err);
     if (st != GLM_OK)
         return st;
-    struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
-    struct glm_device *d = l->in->device;
-    unsigned char *staged = d->ops->staging(d, thread);
-    st = glm_form_place_exl3(u->w->form, p, &source, staged ? staged : u->out, err);
-    if (st == GLM_OK && staged)
-        st = d->ops->upload(d, thread, u->out, staged, u->w->bytes / u->w->n_members, err);
-    return st;
+    const struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
+    if (l->in->device->ops->convert != NULL)
+        return convert_exl3(l, u, thread, &g, &source, err);
+    return glm_form_place_exl3(u->w->form, p, &source, u->out, err);
 }
 
 /* ---- loading ---- */
@@ -352,13 +410,8 @@ static void load_on_thread(void *context, uint32_t thread)
 {
     struct load *l = context;
     struct glm_error err = {0};
-    unsigned char *buffer = aligned_alloc(64, (l->buffer_bytes + 63) / 64 * 64 + 64);
-    if (!buffer) {
-        glm_fail(&err, GLM_ENOMEM, "cannot load weights: out of memory for %llu bytes",
-                 (unsigned long long)l->buffer_bytes);
-        fail(l, GLM_ENOMEM, &err);
-    }
-    while (buffer && atomic_load(&l->status) == GLM_OK) {
+    unsigned char *buffer = l->in->device->ops->load_buffer(l->in->device, thread);
+    while (atomic_load(&l->status) == GLM_OK) {
         uint64_t i = atomic_fetch_add(&l->next, 1);
         if (i >= l->n_units)
             break;
@@ -378,7 +431,6 @@ static void load_on_thread(void *context, uint32_t thread)
                             l->total_bytes);
         }
     }
-    free(buffer);
 }
 
 enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_error *err)
@@ -386,7 +438,12 @@ enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_e
     const struct glm_plan *p = in->plan;
     if (p->n_weights == 0)
         return GLM_OK;
-    struct load l = {.in = in, .err = err, .failing = ATOMIC_FLAG_INIT};
+    struct glm_device *d = in->device;
+    struct load l = {.in = in,
+                     .err = err,
+                     .made = d->ops->convert != NULL &&
+                             in->checkpoint->kind == GLM_CHECKPOINT_SYNTHETIC,
+                     .failing = ATOMIC_FLAG_INIT};
     l.cuts = calloc(p->n_weights, sizeof *l.cuts);
     enum glm_status st = GLM_OK;
     if (!l.cuts)
@@ -394,17 +451,17 @@ enum glm_status glm_weights_load(const struct glm_weights_load *in, struct glm_e
     for (uint32_t i = 0; st == GLM_OK && i < p->n_weights; i++) {
         st = check_weight(&p->weights[i], err);
         if (st == GLM_OK)
-            st = cut_weight(&l, &p->weights[i], &l.cuts[i], err);
+            cut_weight(&l, &p->weights[i], &l.cuts[i]);
     }
     if (st == GLM_OK)
         st = glm_tensor_files_open(&l.files, in->checkpoint, err);
     if (st == GLM_OK) {
-        st = in->device->ops->begin_load(in->device, l.staging_bytes, err);
+        st = d->ops->begin_load(d, l.made ? 0 : l.buffer_bytes, sizeof(union load_unit), err);
         if (st == GLM_OK) {
-            glm_team_run(in->device->team, load_on_thread, &l);
+            glm_team_run(d->team, load_on_thread, &l);
             st = (enum glm_status)atomic_load(&l.status);
         }
-        in->device->ops->end_load(in->device);
+        d->ops->end_load(d);
         if (st == GLM_OK)
             st = glm_tensor_files_check(&l.files, err);
         glm_tensor_files_close(&l.files);

@@ -345,8 +345,9 @@ static void resolve_formats(struct resolve *r, uint32_t lane_i)
     const struct yaml_node *experts = resolve_get(formats, "experts");
     if (experts == NULL)
         lane->formats.experts = stored;
-    else if (lane->formats.experts != stored)
-        diag_add(r->diags, DIAG_ERROR, experts->at, "spec.experts", NULL,
+    else if (lane->formats.experts == GLM_EXPERTS_EXL3 && stored != GLM_EXPERTS_EXL3)
+        diag_add(r->diags, DIAG_ERROR, experts->at, "spec.experts",
+                 "use bf16, or a checkpoint whose experts are EXL3",
                  "'experts' is %s, but the checkpoint stores them as %s", experts->text,
                  glm_expert_form_text(stored));
     if (lane->vision && !checkpoint->model.has_vision)

@@ -143,7 +143,7 @@ static const struct field fields[] = {
     { "lanes[].formats", MAP, false, 0, 0, 0, NULL, "(each field's own)", NULL,
       "How weights, cache and activations are held on the device.", ELSEWHERE },
     { "lanes[].formats.experts", WORD, false, 0, 0, 0, NULL, "(as the checkpoint stores them)", experts_words,
-      "Routed experts.", IN_LANE(formats.experts) },
+      "Routed experts. bf16 also decodes those that are stored as exl3, at four times their bytes; exl3 must be stored.", IN_LANE(formats.experts) },
     { "lanes[].formats.dense", WORD, false, 0, 0, 0, NULL, "bf16", matrix_words,
       "The other matrices: attention, dense and shared MLPs.", IN_LANE(formats.dense) },
     { "lanes[].formats.head", WORD, false, 0, 0, 0, NULL, "bf16", head_words, "The output head.", ELSEWHERE },

@@ -14,7 +14,8 @@ struct pico_options {
     const char *checkpoint;
     const char *transport;
     uint32_t world, n_threads, n_streams, window, prefill_rows, verify_rows, pool_tokens;
-    struct glm_formats formats; /* experts follow the checkpoint */
+    struct glm_formats formats; /* experts follow the checkpoint, but for: */
+    bool decoded_experts;       /* stored as EXL3, held as bf16 */
     bool rotate_uneven;
     bool eager; /* followers wait for the next list itself, as glmd's do, even while the test reads
                  */

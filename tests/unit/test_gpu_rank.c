@@ -123,6 +123,12 @@ static void every_step_is_the_hosts_with_bf16_experts(void **state)
     check_steps(&(struct pico_options){.checkpoint = folder, .window = few(8192, 2048)});
 }
 
+static void every_step_is_the_hosts_with_exl3_experts_decoded(void **state)
+{
+    NEED_GPU();
+    check_steps(&(struct pico_options){.decoded_experts = true, .window = few(8192, 2048)});
+}
+
 static void every_step_is_the_hosts_on_two_and_four_ranks(void **state)
 {
     NEED_GPU();
@@ -211,6 +217,7 @@ static void replies_are_the_bf16_hosts(void **state)
     if (!test_gpu_chosen())
         return;
     replies_are_those_of_the_host(&(struct pico_options){.world = 1});
+    replies_are_those_of_the_host(&(struct pico_options){.decoded_experts = true});
     replies_are_those_of_the_host(&(struct pico_options){.formats = {.kv = GLM_KV_FP8}});
 }
 
@@ -579,6 +586,7 @@ int main(void)
         cmocka_unit_test(every_step_is_the_hosts),
         cmocka_unit_test(every_step_is_the_hosts_with_quantized_weights),
         cmocka_unit_test(every_step_is_the_hosts_with_bf16_experts),
+        cmocka_unit_test(every_step_is_the_hosts_with_exl3_experts_decoded),
         cmocka_unit_test(every_step_is_the_hosts_on_two_and_four_ranks),
         cmocka_unit_test(every_step_is_the_hosts_at_the_full_models_widths),
         cmocka_unit_test(replies_are_the_bf16_hosts),

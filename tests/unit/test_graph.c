@@ -465,12 +465,60 @@ static void refuses_experts_in_a_form_the_checkpoint_has_not(void **state)
     struct glm_plan **plans;
     struct glm_error err = {0};
     fixture_pico(&f, 1);
-    f.cluster.lanes[0].formats.experts = GLM_EXPERTS_BF16;
+    f.checkpoint->experts_exl3 = false;
     assert_int_equal(glm_plan_build(&f.cluster, 0, "x86-64-v3", &f.arena, &f.diags, &plans, &err),
                      GLM_ESPEC);
     assert_int_equal(f.diags.n_errors, 1);
     assert_string_equal(f.diags.items[0].message,
-                        "lane 'main' asks for bf16 experts, but the checkpoint stores exl3");
+                        "lane 'main' asks for exl3 experts, but the checkpoint stores bf16");
+    fixture_free(&f);
+}
+
+static void decodes_exl3_experts_to_bf16_when_asked(void **state)
+{
+    (void)state;
+    struct fixture f;
+    fixture_pico(&f, 1);
+    f.cluster.lanes[0].formats.experts = GLM_EXPERTS_BF16;
+    build(&f);
+    const struct glm_plan_weight *w = find_weight(f.plans[0], "layers.{L}.moe.down");
+    assert_string_equal(w->stored, "exl3:4:mcg");
+    assert_string_equal(w->form, "bf16");
+    assert_non_null(strstr(w->parts[0].tensor, "down_proj"));
+    assert_null(strstr(w->parts[0].tensor, ".weight")); /* a group's prefix */
+    assert_int_equal(w->bytes, w->n_members * w->n_rows * w->n_cols * 2);
+    assert_null(w->load);
+    fixture_free(&f);
+}
+
+/* One converter for each pair of stored and device form, behind all kernels that steps name. */
+static void a_gpu_converts_its_weights_with_kernels_of_the_plan(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct glm_plan **plans, *twin;
+    struct glm_error err = {0};
+    fixture_pico(&f, 1);
+    f.cluster.lanes[0].formats = (struct glm_formats){.experts = GLM_EXPERTS_EXL3,
+                                                      .dense = GLM_FORM_Q4,
+                                                      .head = GLM_FORM_FP8,
+                                                      .kv = GLM_KV_BF16,
+                                                      .act = GLM_ACT_BF16};
+    assert_int_equal(glm_plan_build(&f.cluster, 0, "sm_121a", &f.arena, &f.diags, &plans, &err),
+                     GLM_OK);
+    const struct glm_plan *p = plans[0];
+    uint32_t n_converters = 0;
+    for (uint32_t i = 0; i < p->n_kernels; i++)
+        n_converters += strncmp(p->kernels[i].template_name, "load_", 5) == 0;
+    assert_int_equal(n_converters, 6); /* f32; bf16 as bf16, bf16_t, q4 and fp8; exl3 */
+    for (uint32_t i = 0; i < p->n_weights; i++) {
+        assert_non_null(p->weights[i].load);
+        assert_non_null(glm_plan_kernel(p, p->weights[i].load));
+    }
+    assert_string_equal(find_weight(p, "head")->load, "load.bf16.fp8");
+    assert_int_equal(glm_plan_host_twin(p, "x86-64-v3", &f.arena, &twin, &err), GLM_OK);
+    assert_int_equal(twin->n_kernels, p->n_kernels - n_converters);
+    assert_null(twin->weights[0].load);
     fixture_free(&f);
 }
 
@@ -571,6 +619,8 @@ int main(void)
         cmocka_unit_test(state_rows_have_the_reference_sizes),
         cmocka_unit_test(rotated_layers_have_their_own_names_and_equal_shares_one_kernel),
         cmocka_unit_test(refuses_experts_in_a_form_the_checkpoint_has_not),
+        cmocka_unit_test(decodes_exl3_experts_to_bf16_when_asked),
+        cmocka_unit_test(a_gpu_converts_its_weights_with_kernels_of_the_plan),
         cmocka_unit_test(warns_of_drafters_that_are_left_out),
         cmocka_unit_test(the_same_lane_gives_the_same_bytes_within_the_size_limit),
         cmocka_unit_test(a_cut_plan_runs_every_kernel_on_few_layers),

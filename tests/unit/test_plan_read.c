@@ -80,16 +80,16 @@ static void reads_every_field_of_the_example(void **state)
     arena_release(&arena);
 }
 
-/* The example with `was` replaced by `is` once is refused with `message`. */
-static void refuses(const char *was, const char *is, const char *message)
+/* A plan with `was` replaced by `is` once is refused with `message`. */
+static void refuses_of(const char *plan, const char *was, const char *is, const char *message)
 {
     struct arena arena;
     struct glm_plan *p = NULL;
     struct glm_error err = {0};
-    const char *place = strstr(example, was);
+    const char *place = strstr(plan, was);
     assert_non_null(place);
     struct buf text = {0};
-    buf_add(&text, example, (size_t)(place - example));
+    buf_add(&text, plan, (size_t)(place - plan));
     buf_str(&text, is);
     buf_str(&text, place + strlen(was));
     arena_init(&arena, 8 << 20);
@@ -101,6 +101,11 @@ static void refuses(const char *was, const char *is, const char *message)
     assert_null(p);
     arena_release(&arena);
     buf_release(&text);
+}
+
+static void refuses(const char *was, const char *is, const char *message)
+{
+    refuses_of(example, was, is, message);
 }
 
 static void refuses_what_is_not_the_document(void **state)
@@ -141,6 +146,24 @@ static void refuses_values_out_of_range(void **state)
     refuses("\"layers\":\"0..2\"", "\"layers\":\"0..128\"", "below 128");
     refuses("\"layers\":\"0..2\"", "\"layers\":\"0..2,\"", "not ascending");
     refuses("\"layers\":\"0..2\"", "\"layers\":\"99999999999999999999\"", "below 128");
+}
+
+/* A converter writes the device's memory by its parameters, not by the plan's bytes. */
+static void refuses_a_weight_whose_converter_makes_another_form(void **state)
+{
+    (void)state;
+    size_t len;
+    char *gpu = folder_read("tests/golden/clusters/gpu", "rank0.plan.json", &len);
+    assert_non_null(gpu);
+    refuses("\"form\":\"bf16\"", "\"form\":\"bf16\",\"load\":\"x\"", "converts on the host");
+    refuses_of(gpu, ",\"load\":\"load.bf16.bf16\"", "", "has no 'load'");
+    refuses_of(gpu, "\"load\":\"load.bf16.bf16\"", "\"load\":\"load.bf16.bf17\"", "no kernel");
+    refuses_of(gpu, "\"load\":\"load.bf16.bf16\"", "\"load\":\"embed\"", "does not make 'bf16'");
+    refuses_of(gpu, "\"load\":\"load.bf16.bf16\"", "\"load\":\"load.f32.f32\"",
+               "does not make 'bf16' of 'bf16'");
+    refuses_of(gpu, "\"load\":\"load.exl3.exl3\"", "\"load\":\"load.bf16.bf16\"",
+               "does not make 'exl3:4:mcg'");
+    free(gpu);
 }
 
 static void refuses_weights_that_do_not_add_up(void **state)
@@ -255,6 +278,7 @@ int main(void)
         cmocka_unit_test(refuses_what_is_not_the_document),
         cmocka_unit_test(refuses_values_out_of_range),
         cmocka_unit_test(refuses_weights_that_do_not_add_up),
+        cmocka_unit_test(refuses_a_weight_whose_converter_makes_another_form),
         cmocka_unit_test(refuses_states_that_contradict_their_unit),
         cmocka_unit_test(refuses_names_that_do_not_resolve),
         cmocka_unit_test(reports_the_end_of_memory_as_such),

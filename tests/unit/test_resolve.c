@@ -111,8 +111,6 @@ static const struct bad {
      NULL, NULL, 0},
     {TWO "lanes:\n  - { name: a, ranks: [n0], vision: true }\n", "spec.no-vision", 9, NULL, NULL,
      0},
-    {TWO "lanes:\n  - { name: a, ranks: [n0], formats: { experts: bf16 } }\n", "spec.experts", 9,
-     "'experts' is bf16, but the checkpoint stores them as exl3", NULL, 0},
     {SPARKS RING "lanes:\n  - { name: a, ranks: [s0, s1, s2, s3], formats: { act: f32 } }\n",
      "spec.format-device", 16, "act 'f32' works on cpu, but node 's3' is a gb10", "use bf16", 0},
     {SPARKS RING "lanes:\n  - { name: a, ranks: [s0, s1], formats: { kv: fp32 } }\n",
@@ -278,6 +276,26 @@ static void defaults_follow_device_model_and_drafters(void **state)
     assert_int_equal(f.cluster->lanes[0].max_tokens, 100);
     assert_int_equal(f.cluster->lanes[0].prefill_rows, 64);
     assert_int_equal(f.cluster->lanes[0].formats.kv, GLM_KV_FP32);
+    stop();
+}
+
+static void experts_are_served_as_stored_or_decoded(void **state)
+{
+    (void)state;
+    static const char lane[] =
+        TWO "lanes:\n  - { name: a, ranks: [n0], formats: { experts: bf16 } }\n";
+    start();
+    assert_int_equal(parse_body("synthetic:small8", lane), GLM_OK);
+    assert_int_equal(f.cluster->lanes[0].formats.experts, GLM_EXPERTS_BF16);
+    stop();
+    start();
+    assert_int_equal(
+        parse_body("synthetic:small8-bf16",
+                   TWO "lanes:\n  - { name: a, ranks: [n0], formats: { experts: exl3 } }\n"),
+        GLM_ESPEC);
+    assert_string_equal(f.diags.items[0].id, "spec.experts");
+    assert_non_null(strstr(f.diags.items[0].message,
+                           "'experts' is exl3, but the checkpoint stores them as bf16"));
     stop();
 }
 
@@ -455,6 +473,7 @@ int main(void)
         cmocka_unit_test(each_rule_between_fields_is_kept),
         cmocka_unit_test(topology_and_transport_follow_from_nodes_and_cables),
         cmocka_unit_test(defaults_follow_device_model_and_drafters),
+        cmocka_unit_test(experts_are_served_as_stored_or_decoded),
         cmocka_unit_test(lanes_are_found_by_name_or_default),
         cmocka_unit_test(memory_of_nodes_that_share_a_host_is_summed),
         cmocka_unit_test(every_checked_in_cluster_resolves),
