@@ -31,8 +31,8 @@ struct glm_load_rows {
 /* load_exl3, one block 128 inputs x 128 outputs of the cut: block b is inputs
  * b % (n_cols / 128), outputs b / (n_cols / 128). Rows are outputs, columns inputs. */
 struct glm_load_exl3 {
-    const uint16_t *trellis;     /* [uncut_cols / 16][uncut_rows / 16][16 * BITS]; or NULL */
-    const uint16_t *suh, *svh;   /* [uncut_cols], [uncut_rows]; NULL with it */
+    const uint16_t *trellis;   /* [uncut_cols / 16][uncut_rows / 16][16 * BITS]; or NULL */
+    const uint16_t *suh, *svh; /* [uncut_cols], [uncut_rows]; NULL with it */
     struct glm_synthetic_values trellis_values, suh_values, svh_values;
     struct glm_load_cut rows, cols;
     uint64_t uncut_rows, uncut_cols;

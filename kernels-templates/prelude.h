@@ -9,6 +9,7 @@
 #define GLM_PRELUDE_H
 
 #include "host_abi.h"
+#include "host_scalar.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,7 +20,6 @@
 #include <arm_neon.h>
 #endif
 
-#define GLM_INLINE static inline __attribute__((always_inline, unused))
 /* Before a loop whose count is a constant and whose arrays must stay in registers. */
 #if defined(__clang__)
 #define GLM_UNROLL      _Pragma("clang loop unroll(full)")
@@ -324,36 +324,6 @@ GLM_INLINE float glm_max16(glm_f32x16 a)
         m = t[i] > m ? t[i] : m;
     return m;
 }
-
-/* ---- Scalars ---- */
-
-GLM_INLINE uint32_t glm_f32_bits(float a)
-{
-    uint32_t u;
-    __builtin_memcpy(&u, &a, sizeof u);
-    return u;
-}
-GLM_INLINE float glm_bits_f32(uint32_t u)
-{
-    float a;
-    __builtin_memcpy(&a, &u, sizeof a);
-    return a;
-}
-GLM_INLINE float glm_fma1(float a, float b, float c)
-{
-    return __builtin_fmaf(a, b, c);
-}
-GLM_INLINE float glm_sqrt1(float a)
-{
-#if defined(GLM_AVX512) || defined(GLM_AVX2)
-    return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(a)));
-#elif defined(GLM_NEON) && defined(__aarch64__)
-    return vget_lane_f32(vsqrt_f32(vdup_n_f32(a)), 0);
-#else
-    return __builtin_sqrtf(a);
-#endif
-}
-#include "scalar.h"
 
 /* ---- bf16 ---- */
 

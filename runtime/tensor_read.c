@@ -4,6 +4,8 @@
  * and its pages would count twice on a machine whose device shares its memory. */
 #include "runtime/tensor_read.h"
 
+#include "kernels-templates/synthetic.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -92,7 +94,7 @@ enum glm_status glm_tensor_read(const struct glm_tensor_files *f, const struct g
                         t->name, (unsigned long long)first, (unsigned long long)(first + n),
                         (unsigned long long)(t->size_bytes / width));
     if (f->checkpoint->kind == GLM_CHECKPOINT_SYNTHETIC) {
-        struct glm_synthetic s = glm_synthetic_of(t);
+        struct glm_synthetic_values s = glm_synthetic_of(t);
         glm_synthetic_fill(&s, first, n, out);
         return GLM_OK;
     }

@@ -118,19 +118,15 @@ struct glm_parameters {
 struct glm_parameters glm_model_parameters(const struct glm_model *m);
 
 /* Element i of an uncut tensor of a synthetic checkpoint is a hash of (name, i) mapped to the range
- * of its role (design 8): alike for every split and device. Trellis words are the hash's own bits.
- * Four consecutive elements share one hash. */
-struct glm_synthetic {
-    uint64_t seed;
-    enum glm_dtype dtype;
-    int kind;         /* enum synthetic_kind of synthetic.c */
-    double low, step; /* uniform: low + step * u for u in 0..65535 */
-};
-struct glm_synthetic glm_synthetic_of(const struct glm_tensor *t);
+ * of its role (design 8): kernels-templates/synthetic.h, which whoever calls these includes.
+ * Trellis words are the hash's own bits. */
+struct glm_synthetic_values;
+struct glm_synthetic_values glm_synthetic_of(const struct glm_tensor *t);
 /* Raw bits of element i in the low bytes. Pure. */
-uint64_t glm_synthetic_element(const struct glm_synthetic *s, uint64_t i);
+uint64_t glm_synthetic_element(const struct glm_synthetic_values *s, uint64_t i);
 /* Elements first .. first + n - 1 as stored, n * glm_dtype_bytes(dtype) bytes into out. */
-void glm_synthetic_fill(const struct glm_synthetic *s, uint64_t first, uint64_t n, void *out);
+void glm_synthetic_fill(const struct glm_synthetic_values *s, uint64_t first, uint64_t n,
+                        void *out);
 
 /* What only the data can show of an EXL3 group, once the loader holds a whole tensor's bytes:
  * marker value, finite and not all zero scales (docs/formats.md 1). Other roles pass.

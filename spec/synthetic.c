@@ -3,6 +3,7 @@
  * index), so that any split and any device makes the same weights; the table below maps it to a
  * range that keeps activations sane: matrices near rms 1/sqrt(inputs), norms near 1, decays slow.
  * Making the tensor list of a synthetic checkpoint is checkpoint.c's. */
+#include "kernels-templates/synthetic.h"
 #include "spec/checkpoint.h"
 #include "spec/geometries.h"
 
@@ -98,19 +99,22 @@ const char *glm_geometry_names(void)
 
 /* ---- values ---- */
 
-enum synthetic_kind {
-    UNIFORM, /* low .. high */
-    SIGNED,  /* a magnitude in low .. high with either sign */
-    BITS,    /* the hash itself */
-    MARKER,  /* the mcg codebook's marker value */
+enum {
+    UNIFORM = GLM_SYNTHETIC_UNIFORM,
+    SIGNED = GLM_SYNTHETIC_SIGNED,
+    BITS = GLM_SYNTHETIC_BITS,
+    MARKER = GLM_SYNTHETIC_MARKER,
 };
+_Static_assert(GLM_SYNTHETIC_F32 == GLM_F32 && GLM_SYNTHETIC_F16 == GLM_F16 &&
+                   GLM_SYNTHETIC_BF16 == GLM_BF16,
+               "synthetic.h numbers types as checkpoint.h does");
 
 enum scale { PLAIN, BY_FAN_IN }; /* BY_FAN_IN: times 1 / sqrt(inputs) */
 
 #define RMS 1.7320508 /* half range of a uniform value whose rms is 1 */
 static const struct {
     const char *role;
-    enum synthetic_kind kind;
+    int32_t kind;
     double low, high;
     enum scale scale;
 } roles[] = {
@@ -133,20 +137,10 @@ static const struct {
     {"mcg", MARKER, 0, 0, PLAIN},
 };
 
-/* What .mcg and .mul1 hold, as unsigned (docs/formats.md 2). */
-static const uint32_t mcg_marker = 0xCBAC1FED;
+/* What .mul1 holds, as unsigned (docs/formats.md 2). */
 static const uint32_t mul1_marker = 0x83DCD12D;
 
-/* splitmix64's finaliser over a counter: cheap, and good enough that neighbours are unrelated. */
-static uint64_t mix(uint64_t seed, uint64_t i)
-{
-    uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
-    return z ^ (z >> 31);
-}
-
-struct glm_synthetic glm_synthetic_of(const struct glm_tensor *t)
+struct glm_synthetic_values glm_synthetic_of(const struct glm_tensor *t)
 {
     /* A tensor outside the geometry has no role; a plain matrix's range does. */
     size_t row = 0;
@@ -156,69 +150,22 @@ struct glm_synthetic glm_synthetic_of(const struct glm_tensor *t)
     double factor = roles[row].scale == BY_FAN_IN && t->fan_in > 0 ? 1 / sqrt(t->fan_in) : 1;
     double low = roles[row].low * factor;
     double high = roles[row].high * factor;
-    return (struct glm_synthetic){
+    return (struct glm_synthetic_values){
         .seed = XXH3_64bits(t->name, strlen(t->name)),
-        .dtype = t->dtype,
-        .kind = (int)roles[row].kind,
+        .dtype = (int32_t)t->dtype,
+        .kind = roles[row].kind,
         .low = low,
         .step = (high - low) / 65535,
     };
 }
 
-static uint32_t float_bits(float value)
+uint64_t glm_synthetic_element(const struct glm_synthetic_values *s, uint64_t i)
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits = float_bits(value);
-    return (uint16_t)((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16);
-}
-
-/* Round to nearest even; the ranges above are far from overflow. */
-static uint16_t to_f16(float value)
-{
-    uint32_t bits = float_bits(value);
-    uint16_t sign = (uint16_t)((bits >> 16) & 0x8000);
-    uint32_t magnitude = bits & 0x7FFFFFFF;
-    if (magnitude < 0x38800000) { /* below 2^-14: a subnormal half, in steps of 2^-24 */
-        float steps;
-        memcpy(&steps, &magnitude, sizeof steps);
-        return (uint16_t)(sign | (uint16_t)lrintf(steps * 16777216.0f));
-    }
-    uint32_t rounded = magnitude + 0x0FFF + ((magnitude >> 13) & 1);
-    return (uint16_t)(sign | (uint16_t)((rounded - 0x38000000) >> 13));
-}
-
-/* u: the element's 16 bits of the hash */
-static uint64_t encode(const struct glm_synthetic *s, uint32_t u)
-{
-    if (s->kind == BITS)
-        return u;
-    if (s->kind == MARKER)
-        return mcg_marker;
-    double value = s->low + s->step * (s->kind == SIGNED ? (u & 0xFFFE) : u);
-    if (s->kind == SIGNED && (u & 1) != 0)
-        value = -value;
-    if (s->dtype == GLM_BF16)
-        return to_bf16((float)value);
-    if (s->dtype == GLM_F16)
-        return to_f16((float)value);
-    if (s->dtype == GLM_F32)
-        return float_bits((float)value);
-    return u; /* integers and 8-bit floats have no range here */
-}
-
-uint64_t glm_synthetic_element(const struct glm_synthetic *s, uint64_t i)
-{
-    return encode(s, (uint32_t)(mix(s->seed, i / 4) >> (16 * (i % 4))) & 0xFFFF);
+    return glm_synthetic_bits(s, i);
 }
 
 /* Elements of 2 bytes, four a hash: all large tensors. Little-endian, as every host we run on. */
-static void fill_words(const struct glm_synthetic *s, uint64_t first, uint64_t n,
+static void fill_words(const struct glm_synthetic_values *s, uint64_t first, uint64_t n,
                        unsigned char *out)
 {
     uint64_t i = 0;
@@ -227,12 +174,13 @@ static void fill_words(const struct glm_synthetic *s, uint64_t first, uint64_t n
         memcpy(out + 2 * i, &word, sizeof word);
     }
     for (; i + 4 <= n; i += 4) {
-        uint64_t hash = mix(s->seed, (first + i) / 4);
+        uint64_t hash = glm_synthetic_mix(s->seed, (first + i) / 4);
         uint64_t words = hash;
         if (s->kind != BITS) {
             words = 0;
             for (unsigned j = 0; j < 4; j++)
-                words |= encode(s, (uint32_t)(hash >> (16 * j)) & 0xFFFF) << (16 * j);
+                words |= (uint64_t)glm_synthetic_encode(s, (uint32_t)(hash >> (16 * j)) & 0xFFFF)
+                         << (16 * j);
         }
         memcpy(out + 2 * i, &words, sizeof words);
     }
@@ -242,9 +190,9 @@ static void fill_words(const struct glm_synthetic *s, uint64_t first, uint64_t n
     }
 }
 
-void glm_synthetic_fill(const struct glm_synthetic *s, uint64_t first, uint64_t n, void *out)
+void glm_synthetic_fill(const struct glm_synthetic_values *s, uint64_t first, uint64_t n, void *out)
 {
-    uint32_t bytes = glm_dtype_bytes(s->dtype);
+    uint32_t bytes = glm_dtype_bytes((enum glm_dtype)s->dtype);
     if (bytes == 2) {
         fill_words(s, first, n, out);
         return;
@@ -292,7 +240,7 @@ enum glm_status glm_exl3_verify(const struct glm_tensor *t, const void *bytes,
                                 struct glm_error *err)
 {
     if (strcmp(t->role, "mcg") == 0)
-        return check_marker(t, bytes, mcg_marker, err);
+        return check_marker(t, bytes, GLM_MCG_MARKER, err);
     if (strcmp(t->role, "mul1") == 0)
         return check_marker(t, bytes, mul1_marker, err);
     if (strcmp(t->role, "suh") == 0 || strcmp(t->role, "svh") == 0)

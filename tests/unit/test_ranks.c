@@ -9,6 +9,7 @@
  * Gaps come from what the layers leave in their buffers, of one rank. The router's logits are
  * there; the selection's scores are not, so they are computed again in double from the indexer's
  * queries, head weights, keys and gates (reference_b.c), and must select what the kernel did. */
+#include "kernels-templates/synthetic.h"
 #include "tests/support/pico.h"
 #include "tests/support/reference_b.h"
 
@@ -97,7 +98,7 @@ static void look_at_router(struct watch *w, const struct glm_engine *e, uint32_t
              layer);
     const struct glm_tensor *t = glm_checkpoint_find(w->checkpoint, name);
     assert_non_null(t);
-    struct glm_synthetic s = glm_synthetic_of(t);
+    struct glm_synthetic_values s = glm_synthetic_of(t);
     glm_synthetic_fill(&s, 0, m->n_experts, bias);
     for (uint32_t r = 0; r < w->n; r++) {
         double scores[MAX_EXPERTS];
@@ -130,7 +131,7 @@ static void add_pool_keys(struct watch *w, const struct glm_engine *e, uint32_t 
     const struct glm_tensor *t = glm_checkpoint_find(w->checkpoint, name);
     assert_non_null(t);
     assert_int_equal(t->dtype, GLM_BF16);
-    struct glm_synthetic s = glm_synthetic_of(t);
+    struct glm_synthetic_values s = glm_synthetic_of(t);
     glm_synthetic_fill(&s, 0, (uint64_t)pool * d, bits);
     for (uint32_t i = 0; i < pool * d; i++) {
         uint32_t wide = (uint32_t)bits[i] << 16;

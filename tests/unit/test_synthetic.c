@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Built-in geometries, the expected-tensor table's counts, and the values of synthetic tensors. */
+#include "kernels-templates/synthetic.h"
 #include "spec/checkpoint.h"
 #include "spec/geometries.h"
 
@@ -194,7 +195,7 @@ static void unknown_names_list_what_is_built_in(void **state)
 
 /* ---- values ---- */
 
-static double value(const struct glm_synthetic *s, uint64_t i)
+static double value(const struct glm_synthetic_values *s, uint64_t i)
 {
     uint64_t bits = glm_synthetic_element(s, i);
     if (s->dtype == GLM_F16) {
@@ -234,7 +235,7 @@ static void values_lie_in_the_range_of_their_role(void **state)
     open_at("synthetic:small8");
     for (size_t r = 0; r < sizeof ranges / sizeof ranges[0]; r++) {
         const struct glm_tensor *t = find(ranges[r].name);
-        struct glm_synthetic s = glm_synthetic_of(t);
+        struct glm_synthetic_values s = glm_synthetic_of(t);
         uint64_t n = t->size_bytes / glm_dtype_bytes(t->dtype);
         double squares = 0;
         double sum = 0;
@@ -258,7 +259,7 @@ static void scales_have_both_signs_and_sane_magnitudes(void **state)
 {
     (void)state;
     open_at("synthetic:small8");
-    struct glm_synthetic s = glm_synthetic_of(find(L "2.mlp.experts.3.gate_proj.svh"));
+    struct glm_synthetic_values s = glm_synthetic_of(find(L "2.mlp.experts.3.gate_proj.svh"));
     uint32_t negative = 0;
     double k = sqrt(512.0) * 1.244;
     for (uint64_t i = 0; i < 1024; i++) {
@@ -274,7 +275,7 @@ static void trellis_words_use_all_bits_and_markers_are_the_codebooks(void **stat
 {
     (void)state;
     open_at("synthetic:small8");
-    struct glm_synthetic s = glm_synthetic_of(find(L "2.mlp.experts.0.up_proj.trellis"));
+    struct glm_synthetic_values s = glm_synthetic_of(find(L "2.mlp.experts.0.up_proj.trellis"));
     uint32_t set[16] = {0};
     enum { N = 4096 };
     for (uint64_t i = 0; i < N; i++)
@@ -295,7 +296,7 @@ static void a_fill_of_any_part_is_its_elements(void **state)
         L "2.mlp.experts.1.up_proj.suh", L "2.mlp.experts.1.up_proj.mcg"};
     open_at("synthetic:small8");
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
-        struct glm_synthetic s = glm_synthetic_of(find(names[k]));
+        struct glm_synthetic_values s = glm_synthetic_of(find(names[k]));
         uint32_t bytes = glm_dtype_bytes(s.dtype);
         for (uint64_t first = 0; first < 9; first++) {
             for (uint64_t n = 0; n < 13; n++) {
@@ -329,7 +330,7 @@ static void values_never_change(void **state)
     };
     open_at("synthetic:small8");
     for (size_t k = 0; k < sizeof pins / sizeof pins[0]; k++) {
-        struct glm_synthetic s = glm_synthetic_of(find(pins[k].name));
+        struct glm_synthetic_values s = glm_synthetic_of(find(pins[k].name));
         uint64_t bits = glm_synthetic_element(&s, pins[k].i);
         if (bits != pins[k].bits)
             fail_msg("%s[%llu] is 0x%llX", pins[k].name, (unsigned long long)pins[k].i,
