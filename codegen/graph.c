@@ -3,6 +3,8 @@
  * the limits and arenas. The blocks themselves are graph_*.c; sizes and what fits capacity.c. */
 #include "codegen/builder.h"
 #include "codegen/capacity.h"
+#include "codegen/process.h"
+#include "kernels-templates/peer.h"
 
 #include <string.h>
 
@@ -160,6 +162,32 @@ static void build_all(struct glm_builder *b)
     glm_graph_sample(b);
 }
 
+/* ---- exchanges between GPUs ---- */
+
+/* Has every rank a GPU of one host to itself? */
+static bool has_peers(const struct glm_builder *b)
+{
+    const struct glm_node *nodes = b->cluster->nodes;
+    const uint32_t *ranks = b->lane->ranks;
+    bool yes = b->world > 1 && b->world <= GLM_PEERS && b->cluster->transport == GLM_TRANSPORT_SHM;
+    for (uint32_t r = 0; yes && r < b->world; r++) {
+        yes = nodes[ranks[r]].device == GLM_DEVICE_CUDA &&
+              strcmp(nodes[ranks[r]].host, nodes[ranks[0]].host) == 0;
+        for (uint32_t other = 0; yes && other < r; other++)
+            yes = !glm_node_shares_memory(&nodes[ranks[r]], &nodes[ranks[other]]);
+    }
+    return yes;
+}
+
+/* No step names them: sums and gathers are theirs where the driver lets the GPUs meet. */
+static void build_peers(struct glm_builder *b)
+{
+    static const char *const names[] = {GLM_PEER_SEND, GLM_PEER_TAKE};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        glm_build_kernel(b, names[i], names[i],
+                         GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks")));
+}
+
 /* ---- one rank ---- */
 
 static uint32_t decode_rows(const struct glm_lane *lane)
@@ -189,6 +217,8 @@ static enum glm_status build_rank(struct glm_builder *b, const char *target,
     if (!p || !arenas)
         return glm_fail(b->err, GLM_ENOMEM, "cannot build a plan: out of memory");
     build_all(b);
+    if (has_peers(b))
+        build_peers(b);
     if (b->status != GLM_OK)
         return b->status;
     *p = (struct glm_plan){

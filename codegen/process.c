@@ -3,6 +3,9 @@
 #include "codegen/process.h"
 
 #include "codegen/memory.h"
+#include "kernels-templates/peer.h"
+
+enum { SHARED_ALIGN = 2 << 20 }; /* what a driver shows to another process at least */
 
 uint64_t glm_process_host_bytes(const struct glm_plan *p, enum glm_device_kind device,
                                 uint32_t n_threads)
@@ -83,6 +86,21 @@ uint64_t glm_exchange_bytes(const struct glm_plan *p)
         part = message / p->world + 64;
     uint64_t slots = glm_plan_uses_cuda(p) ? (1 + p->world) * message : 0;
     return 2 * (p->world - 1) * ring + p->world * part + slots;
+}
+
+bool glm_plan_uses_peers(const struct glm_plan *p)
+{
+    return glm_plan_kernel(p, GLM_PEER_SEND) != NULL;
+}
+
+struct glm_peer_room glm_peer_room(const struct glm_plan *p)
+{
+    struct glm_peer_room r = {.slot_bytes = (glm_message_bytes(p) + GLM_PLAN_ALIGN - 1) /
+                                            GLM_PLAN_ALIGN * GLM_PLAN_ALIGN};
+    r.n_parts = (r.slot_bytes + GLM_PEER_PART_BYTES - 1) / GLM_PEER_PART_BYTES;
+    r.bytes = p->world * (2 * r.slot_bytes + r.n_parts * sizeof(uint64_t));
+    r.bytes = (r.bytes + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;
+    return r;
 }
 
 uint64_t glm_request_bytes(uint64_t max_body_bytes, uint32_t window_tokens)

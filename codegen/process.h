@@ -48,6 +48,16 @@ uint64_t glm_message_bytes(const struct glm_plan *p);
  * that it sends and receives; 0 for a rank alone. */
 uint64_t glm_exchange_bytes(const struct glm_plan *p);
 
+/* Do its exchanges lie in memory of each other's GPUs where the driver allows it? Then a rank's
+ * share of that memory (kernels-templates/peer.h): slots, their parts' flags, in bytes together. */
+#define GLM_PEER_SEND "peer_send"
+#define GLM_PEER_TAKE "peer_take"
+bool glm_plan_uses_peers(const struct glm_plan *p);
+struct glm_peer_room {
+    uint64_t slot_bytes, n_parts, bytes;
+};
+struct glm_peer_room glm_peer_room(const struct glm_plan *p);
+
 /* Bodies and what is read from them, over all requests: the head answers 429 beyond. Four bodies of
  * the largest size, two windows of token ids being read, and every connection with a small request
  * that waits. */

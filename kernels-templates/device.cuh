@@ -149,6 +149,32 @@ GLM_INLINE uint32_t glm_count(uint32_t *counter)
     return atomicAdd(counter, 1u);
 }
 
+/* ---- Between GPUs of one host, and with the host ---- */
+
+/* All that this thread saw written is seen by whoever acquires this. */
+GLM_INLINE void glm_store_release_system(uint64_t *to, uint64_t v)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(to), "l"(v) : "memory");
+}
+GLM_INLINE uint64_t glm_load_acquire_system(const uint64_t *from)
+{
+    uint64_t r;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(r) : "l"(from) : "memory");
+    return r;
+}
+/* A word that changes while the kernel runs; orders nothing. */
+GLM_INLINE uint32_t glm_load_system(const uint32_t *from)
+{
+    uint32_t r;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(r) : "l"(from) : "memory");
+    return r;
+}
+/* Between two looks at what another changes. */
+GLM_INLINE void glm_pause(void)
+{
+    __nanosleep(20);
+}
+
 /* ---- Lanes of a warp, all 32 of them ---- */
 
 GLM_INLINE uint32_t glm_shuffle_xor(uint32_t v, int32_t mask)

@@ -416,6 +416,26 @@ void glm_collective_abort(struct glm_collective *c)
     atomic_store_explicit(&c->aborted, true, memory_order_relaxed);
 }
 
+void glm_collective_note(struct glm_collective *c, enum glm_collective_kind kind, size_t bytes)
+{
+    const uint64_t moved = (uint64_t)(c->world - 1) * bytes;
+    c->sequence++;
+    atomic_fetch_add_explicit(kind == GLM_SUM ? &c->n_sum : &c->n_gather, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->bytes_sent, moved, memory_order_relaxed);
+    atomic_fetch_add_explicit(&c->bytes_received, moved, memory_order_relaxed);
+}
+
+enum glm_status glm_collective_look(struct glm_collective *c, struct glm_error *err)
+{
+    enum glm_status status = check(c, err);
+    for (uint32_t i = 0; status == GLM_OK && i < c->world; i++) {
+        struct glm_link *l = c->links[i];
+        if (l != NULL && l->ops->is_gone != NULL && l->ops->is_gone(l) != 0)
+            status = lose(c, i, err);
+    }
+    return status;
+}
+
 /* ---- Broadcast ---- */
 
 static enum glm_status drain(struct glm_collective *c, struct glm_error *err)

@@ -54,6 +54,13 @@ enum glm_status glm_collective_run(struct glm_collective_step *s, size_t bytes,
 /* Ends a wait from another thread within 0.1 s: it and all later calls are GLM_EPEER. */
 void glm_collective_abort(struct glm_collective *c);
 
+/* For exchanges that a GPU runs itself. note: one of them has begun, of `bytes` from this rank to
+ * each other; every rank notes the same ones. look: GLM_EPEER when the set was aborted or a link
+ * says without being used that its rank is gone; all later calls fail then. Whoever may run a step
+ * may call them. */
+void glm_collective_note(struct glm_collective *c, enum glm_collective_kind kind, size_t bytes);
+enum glm_status glm_collective_look(struct glm_collective *c, struct glm_error *err);
+
 /* Rank 0's operation list to all: *len of `bytes` from rank 0, received whole by the others into
  * `bytes` (capacity max), who get *len. Others block until it comes; idle waits sleep. It carries
  * the number of collectives run so far: a rank that counts another one is out of step, GLM_EPEER

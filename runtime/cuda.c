@@ -12,13 +12,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MIN_CAPABILITY = 89, MAX_CUBIN_BYTES = 64 * 1024 * 1024 };
+enum { MIN_CAPABILITY = 89, MAX_CUBIN_BYTES = 64 * 1024 * 1024, MAX_REACHED = 8 };
 
 struct glm_cuda {
     const struct glm_cuda_driver *driver;
     int device;
     void *context; /* the device's primary one */
     struct glm_cuda_facts facts;
+    int reached[MAX_REACHED]; /* devices whose context this one keeps */
+    uint32_t n_reached;
 };
 
 /* GLM_OK, or "cannot WHAT 'SUBJECT' on cuda:0: CUDA_ERROR_…: text". */
@@ -138,6 +140,8 @@ enum glm_status glm_cuda_open(uint32_t index, struct glm_cuda **out, struct glm_
 
 void glm_cuda_close(struct glm_cuda *c)
 {
+    for (uint32_t i = 0; c != NULL && i < c->n_reached; i++)
+        c->driver->context_release(c->reached[i]);
     if (c != NULL && c->context != NULL)
         c->driver->context_release(c->device);
     free(c);
@@ -239,6 +243,62 @@ enum glm_status glm_cuda_meet(struct glm_cuda *c, glm_cuda_stream s, void *bell,
     };
     return check(c, c->driver->mem_ops(s, sizeof ops / sizeof ops[0], ops, 0),
                  "let a stream meet the host", NULL, err);
+}
+
+/* ---- Memory of other GPUs ---- */
+
+static enum glm_status lacks(const struct glm_cuda *c, const char *call, struct glm_error *err)
+{
+    return glm_fail(err, GLM_EKERNEL, "cannot share memory of cuda:%u: the driver has no %s",
+                    c->facts.index, call);
+}
+
+enum glm_status glm_cuda_share(struct glm_cuda *c, glm_cuda_address address,
+                               struct glm_cuda_handle *out, struct glm_error *err)
+{
+    if (c->driver->share == NULL)
+        return lacks(c, "cuIpcGetMemHandle", err);
+    return check(c, c->driver->share(out, address), "share memory", NULL, err);
+}
+
+enum glm_status glm_cuda_shared_open(struct glm_cuda *c, const struct glm_cuda_handle *handle,
+                                     glm_cuda_address *out, struct glm_error *err)
+{
+    if (c->driver->shared_open == NULL || c->driver->shared_close == NULL)
+        return lacks(c, "cuIpcOpenMemHandle", err);
+    return check(c, c->driver->shared_open(out, *handle, CUDA_SHARED_ENABLE_PEER),
+                 "open another GPU's memory", NULL, err);
+}
+
+void glm_cuda_shared_close(struct glm_cuda *c, glm_cuda_address address)
+{
+    if (address != 0)
+        c->driver->shared_close(address);
+}
+
+enum glm_status glm_cuda_reach(struct glm_cuda *c, uint32_t index, struct glm_error *err)
+{
+    int can = 0, device = 0;
+    void *context = NULL;
+    if (c->driver->peer_can == NULL || c->driver->peer_enable == NULL)
+        return lacks(c, "cuCtxEnablePeerAccess", err);
+    int result = c->driver->device_get(&device, (int)index);
+    if (result == CUDA_OK)
+        result = c->driver->peer_can(&can, c->device, device);
+    if (result == CUDA_OK && (can == 0 || c->n_reached == MAX_REACHED))
+        return glm_fail(err, GLM_EKERNEL,
+                        "cannot use memory of cuda:%u on cuda:%u: the driver says that they are no "
+                        "peers",
+                        index, c->facts.index);
+    if (result == CUDA_OK)
+        result = c->driver->context_retain(&context, device);
+    if (result == CUDA_OK) {
+        c->reached[c->n_reached++] = device;
+        result = c->driver->peer_enable(context, 0);
+    }
+    if (result == CUDA_PEER_IS_ENABLED)
+        result = CUDA_OK;
+    return check(c, result, "use memory of another GPU", NULL, err);
 }
 
 /* ---- Streams and events ---- */

@@ -60,6 +60,26 @@ enum glm_status glm_cuda_host_alloc(struct glm_cuda *c, const char *what, uint64
 void glm_cuda_host_free(struct glm_cuda *c, void *memory); /* NULL: nothing */
 enum glm_status glm_cuda_memory_free(struct glm_cuda *c, uint64_t *bytes, struct glm_error *err);
 
+/* ---- Memory of other GPUs of this host. Errors as above, also where the driver lacks the calls
+ * ----
+ */
+
+/* Names an allocation to other processes: the driver's CUipcMemHandle. */
+struct glm_cuda_handle {
+    char bytes[64];
+};
+/* Of what glm_cuda_alloc gave; whole 2 MiB, so that nothing else is shown with it. */
+enum { GLM_CUDA_SHARED_ALIGN = 2 << 20 };
+enum glm_status glm_cuda_share(struct glm_cuda *c, glm_cuda_address address,
+                               struct glm_cuda_handle *out, struct glm_error *err);
+/* What another process shares, until _close. */
+enum glm_status glm_cuda_shared_open(struct glm_cuda *c, const struct glm_cuda_handle *handle,
+                                     glm_cuda_address *out, struct glm_error *err);
+void glm_cuda_shared_close(struct glm_cuda *c, glm_cuda_address address); /* 0: nothing */
+/* Lets this GPU's kernels use all memory that this process has on another, and keeps that one's
+ * context until glm_cuda_close. */
+enum glm_status glm_cuda_reach(struct glm_cuda *c, uint32_t index, struct glm_error *err);
+
 /* ---- Streams and events ---- */
 
 typedef void *glm_cuda_stream;

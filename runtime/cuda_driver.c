@@ -14,13 +14,23 @@ static struct glm_cuda_driver driver;
 static int driver_version;
 static bool opened;
 
+struct row {
+    const char *name;
+    void *pointer;
+};
+
+/* A function pointer out of an object pointer, which ISO C does not convert to. */
+static bool find(void *handle, const struct row *r)
+{
+    void *symbol = dlsym(handle, r->name);
+    memcpy(r->pointer, &symbol, sizeof symbol);
+    return symbol != NULL;
+}
+
 /* The first name that the library lacks, or NULL. */
 static const char *find_all(void *handle, struct glm_cuda_driver *d)
 {
-    const struct {
-        const char *name;
-        void *pointer;
-    } rows[] = {
+    const struct row rows[] = {
         {"cuInit", &d->init},
         {"cuDriverGetVersion", &d->version},
         {"cuGetErrorName", &d->error_name},
@@ -65,13 +75,16 @@ static const char *find_all(void *handle, struct glm_cuda_driver *d)
         {"cuGraphUpload", &d->graph_upload},
         {"cuGraphLaunch", &d->graph_launch},
     };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        /* A function pointer out of an object pointer, which ISO C does not convert to. */
-        void *symbol = dlsym(handle, rows[i].name);
-        memcpy(rows[i].pointer, &symbol, sizeof symbol);
-        if (symbol == NULL)
+    const struct row optional[] = {
+        {"cuDeviceCanAccessPeer", &d->peer_can},   {"cuCtxEnablePeerAccess", &d->peer_enable},
+        {"cuIpcGetMemHandle", &d->share},          {"cuIpcOpenMemHandle_v2", &d->shared_open},
+        {"cuIpcCloseMemHandle", &d->shared_close},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (!find(handle, &rows[i]))
             return rows[i].name;
-    }
+    for (size_t i = 0; i < sizeof optional / sizeof optional[0]; i++)
+        find(handle, &optional[i]);
     return NULL;
 }
 

@@ -5,6 +5,7 @@
 #ifndef GLM_RUNTIME_CUDA_DRIVER_H
 #define GLM_RUNTIME_CUDA_DRIVER_H
 
+#include "runtime/cuda.h"
 #include "spec/base/error.h"
 
 #include <stddef.h>
@@ -13,7 +14,12 @@
 enum { GLM_CUDA_MIN_DRIVER = 12000 };
 
 /* Result codes that are told apart. */
-enum { CUDA_OK = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NO_DEVICE = 100 };
+enum {
+    CUDA_OK = 0,
+    CUDA_OUT_OF_MEMORY = 2,
+    CUDA_NO_DEVICE = 100,
+    CUDA_PEER_IS_ENABLED = 704,
+};
 /* Attributes of a device and of a function, and flags. */
 enum {
     CUDA_DEVICE_SMS = 16,
@@ -28,6 +34,7 @@ enum {
     CUDA_OP_WAIT_32 = 1,
     CUDA_OP_WRITE_32 = 2,
     CUDA_WAIT_EQUAL = 1,
+    CUDA_SHARED_ENABLE_PEER = 1,
 };
 
 /* One operation of a batch on the memory that host and GPU share: CUstreamBatchMemOpParams. */
@@ -85,6 +92,12 @@ struct glm_cuda_driver {
     int (*graph_exec_free)(void *);
     int (*graph_upload)(void *, void *);
     int (*graph_launch)(void *, void *);
+    /* NULL where the driver lacks them. */
+    int (*peer_can)(int *, int, int);
+    int (*peer_enable)(void *, unsigned);
+    int (*share)(struct glm_cuda_handle *, uint64_t);
+    int (*shared_open)(uint64_t *, struct glm_cuda_handle, unsigned);
+    int (*shared_close)(uint64_t);
 };
 
 /* The driver, opened once a process and initialised, with its version. GLM_EKERNEL naming the

@@ -7,8 +7,11 @@
  * sets grids and how many bytes an exchange copies, and nothing else: blocks beyond the live rows
  * leave, so it changes no bits.
  *
- * Exchanges go through page-locked memory and the collective's links. Where the rank has its GPU to
- * itself they lie inside the graph, and a proxy runs them while the stream waits. Ranks that share
+ * Where every rank has a GPU of one host to itself and the driver lets the GPUs reach each other,
+ * exchanges are kernels between the others (kernels-templates/peer.h), and the host only looks
+ * whether all ranks are there. Else they go through page-locked memory and the collective's links.
+ * Where the rank has its GPU to itself they lie inside the graph too, and a proxy runs them while
+ * the stream waits. Ranks that share
  * a GPU wait on the host: the driver does not see that their streams wait for each other and may
  * put one behind the other, so their programs are cut at the exchanges into several graphs. */
 #ifndef GLM_RUNTIME_DEVICE_CUDA_H
@@ -78,7 +81,8 @@ struct glm_gpu {
     struct glm_gpu_program *programs; /* one a program of exec */
     void *send, *receive;             /* page-locked, of an exchange */
     struct glm_proxy_words *words;    /* page-locked */
-    struct glm_proxy *proxy;          /* NULL: the GPU is shared, or nothing is exchanged */
+    struct glm_proxy *proxy;          /* NULL: the GPU is shared, peers meet, or nothing to do */
+    struct glm_gpu_peer *peer;        /* NULL: GPUs do not meet */
     struct glm_gpu_span spans[GLM_GPU_SPANS];
     uint32_t n_spans;
     unsigned char *seen; /* what `view` last gave */
@@ -126,6 +130,27 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
                                  struct glm_error *err);
 /* Wanted rows of a bucket of that many rows. */
 uint64_t glm_gpu_outs(const struct glm_gpu_table *t, uint64_t rows);
+
+/* ---- Exchanges in memory of each other's GPUs (device_cuda_peer.c) ---- */
+
+/* Where the plan has kernels for it: every rank opens the others' memory, or none does. g->peer
+ * stays NULL, and the log says why, where the driver does not let them. The collective must be
+ * idle; all ranks call it. GLM_EPEER; GLM_ENOMEM, GLM_EKERNEL for what is this rank's alone. */
+enum glm_status glm_gpu_peer_open(struct glm_gpu *g, struct glm_exec *x, struct glm_error *err);
+/* The stream rests. NULL: nothing. */
+void glm_gpu_peer_free(struct glm_gpu *g);
+/* Puts an exchange of a bucket of that many rows on the stream. */
+enum glm_status glm_gpu_peer_put(struct glm_gpu *g, const struct glm_exec_program *p,
+                                 const struct glm_exec_step *s, uint64_t rows, uint64_t outs,
+                                 struct glm_error *err);
+/* From here on somebody looks after the ranks while the stream may wait for them; the exchanges of
+ * the round are noted. */
+void glm_gpu_peer_begin(struct glm_gpu *g, const struct glm_exec_program *p,
+                        const struct glm_round *round);
+/* The stream is through, or it failed. GLM_EPEER once a rank is lost: results are lost too. */
+enum glm_status glm_gpu_peer_end(struct glm_gpu *g, bool failed, struct glm_error *err);
+/* Nobody on this GPU waits any more. */
+void glm_gpu_peer_give_up(struct glm_gpu *g);
 
 /* ---- Running ---- */
 

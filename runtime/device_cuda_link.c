@@ -68,7 +68,7 @@ static enum glm_status cut_segments(struct glm_gpu *g, const struct glm_exec_pro
         struct glm_gpu_segment *last = l->n_segments > 0 ? &l->segments[l->n_segments - 1] : NULL;
         bool exchange = glm_gpu_is_exchange(g, &p->steps[i]);
         l->n_exchanges += exchange;
-        exchange = exchange && g->proxy == NULL;
+        exchange = exchange && g->proxy == NULL && g->peer == NULL;
         if (last == NULL || last->exchange || exchange)
             l->segments[l->n_segments++] = (struct glm_gpu_segment){i, i + 1, exchange};
         else
@@ -101,7 +101,8 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
     if (s->kind != GLM_STEP_KERNEL) {
         uint64_t bytes = glm_exec_exchange_bytes(s, rows, outs);
         if (bytes > 0 && glm_gpu_is_exchange(g, s))
-            return put_exchange(g, s, bytes, err);
+            return g->peer != NULL ? glm_gpu_peer_put(g, p, s, rows, outs, err)
+                                   : put_exchange(g, s, bytes, err);
         if (s->from == s->to || bytes == 0)
             return GLM_OK;
         return glm_cuda_copy(g->cuda, g->stream, glm_gpu_address(s->to), glm_gpu_address(s->from),
@@ -219,7 +220,10 @@ static enum glm_status link_exchanges(struct glm_gpu *g, struct glm_exec *x, str
     }
     if (receive == 0)
         return GLM_OK;
-    enum glm_status st = glm_cuda_host_alloc(g->cuda, "exchanges", send, &g->send, err);
+    enum glm_status st = glm_gpu_peer_open(g, x, err);
+    if (st != GLM_OK || g->peer != NULL)
+        return st;
+    st = glm_cuda_host_alloc(g->cuda, "exchanges", send, &g->send, err);
     if (st == GLM_OK)
         st = glm_cuda_host_alloc(g->cuda, "exchanges", receive, &g->receive, err);
     if (st == GLM_OK && !g->is_shared)

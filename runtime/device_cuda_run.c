@@ -12,6 +12,8 @@ static enum glm_status settle(struct glm_gpu *g, struct glm_error *err)
 {
     struct glm_error why = {0};
     enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, &why), exchanged = GLM_OK;
+    if (g->peer != NULL)
+        exchanged = glm_gpu_peer_end(g, st != GLM_OK, err);
     if (g->proxy != NULL && st != GLM_OK)
         glm_proxy_forget(g->proxy);
     if (g->proxy != NULL) /* what went wrong there went wrong first */
@@ -142,8 +144,9 @@ static enum glm_status run_probed(struct glm_gpu *g, const struct glm_exec_progr
         const struct glm_exec_step *s = &p->steps[i];
         st = probe(g, p, i, round, false, err);
         if (st == GLM_OK)
-            st = glm_gpu_is_exchange(g, s) ? exchange(g, s, round, err)
-                                           : glm_gpu_put_step(g, p, s, rows, outs, err);
+            st = glm_gpu_is_exchange(g, s) && g->peer == NULL
+                     ? exchange(g, s, round, err)
+                     : glm_gpu_put_step(g, p, s, rows, outs, err);
         if (st == GLM_OK)
             st = probe(g, p, i, round, true, err);
     }
@@ -219,6 +222,8 @@ enum glm_status glm_gpu_run(struct glm_device *d, const struct glm_exec_program 
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->from, g->stream, err);
     struct glm_error why = {0};
+    if (st == GLM_OK && g->peer != NULL)
+        glm_gpu_peer_begin(g, p, round);
     if (st == GLM_OK)
         st = g->exec->probe != NULL ? run_probed(g, p, round, &why) : run_graphs(g, p, round, &why);
     if (st == GLM_OK)

@@ -31,6 +31,8 @@ struct glm_link_ops {
     /* Sleeps until a poll of one of these links may get further or timeout_us passed; spins first
      * while their spin is non-zero. links[n]: of one rank and this back end; NULL is skipped. */
     void (*wait)(struct glm_link *const *links, uint32_t n, uint32_t timeout_us);
+    /* Is the peer known to be gone? Asks for no post. NULL: not before a poll says so. */
+    int (*is_gone)(struct glm_link *link);
     /* Tells the peer, and frees the link. */
     void (*close)(struct glm_link *link);
 };

@@ -437,6 +437,12 @@ static void shm_wait(struct glm_link *const *links, uint32_t n, uint32_t timeout
     atomic_fetch_sub(&own->sleeping, 1);
 }
 
+static int shm_is_gone(struct glm_link *link)
+{
+    const struct shm_link *l = shm_of(link);
+    return l->dead || peer_closed(l) || !lock_held(l->peer.fd);
+}
+
 static void shm_close(struct glm_link *link)
 {
     struct shm_link *l = shm_of(link);
@@ -455,6 +461,7 @@ static const struct glm_link_ops shm_ops = {
     .poll_send = shm_poll_send,
     .poll_recv = shm_poll_recv,
     .wait = shm_wait,
+    .is_gone = shm_is_gone,
     .close = shm_close,
 };
 

@@ -30,6 +30,7 @@ enum {
     BAD_HANDLE = 400,
     NOT_FOUND = 500,
     LAUNCH_FAILED = 719,
+    NOT_SUPPORTED = 801,
     IN_CAPTURE = 900
 };
 enum { SMS = 16, INTEGRATED = 18, MAJOR = 75, MINOR = 76, BLOCK_SHARED = 97 }; /* of a device */
@@ -159,6 +160,7 @@ static const struct {
     {BAD_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
+    {NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
     {IN_CAPTURE, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
      "operation not permitted when stream is capturing"},
 };
@@ -382,6 +384,42 @@ static void check_guards(struct device *d)
     pthread_mutex_unlock(&d->lock);
     if (text[0] != '\0')
         set_fault(d, text);
+}
+
+/* ---- Memory of other GPUs: every address is good in the whole process, none beyond it ---- */
+
+CALL(cuDeviceCanAccessPeer, int *can, int device, int peer)
+{
+    *can = device != peer && fails("cuDeviceCanAccessPeer") == OK;
+    return known(device) == OK ? known(peer) : INVALID;
+}
+CALL(cuCtxEnablePeerAccess, void *context, unsigned flags)
+{
+    if (context == NULL || context == current || flags != 0)
+        return INVALID;
+    const int result = outside_capture();
+    return result == OK ? fails("cuCtxEnablePeerAccess") : result;
+}
+
+struct ipc_handle {
+    char bytes[64];
+};
+CALL(cuIpcGetMemHandle, struct ipc_handle *out, uint64_t address)
+{
+    memset(out, 0, sizeof *out);
+    memcpy(out->bytes, &address, sizeof address);
+    return on_device(current, host(address), 1) ? usable() : INVALID;
+}
+CALL(cuIpcOpenMemHandle_v2, uint64_t *address, struct ipc_handle handle, unsigned flags)
+{
+    (void)handle;
+    *address = 0;
+    return flags == 1 ? NOT_SUPPORTED : INVALID;
+}
+CALL(cuIpcCloseMemHandle, uint64_t address)
+{
+    (void)address;
+    return INVALID;
 }
 
 /* ---- Modules ---- */

@@ -6,6 +6,7 @@
 #ifndef GLM_TESTS_SIMT_H
 #define GLM_TESTS_SIMT_H
 
+#include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -163,6 +164,26 @@ GLM_INLINE void glm_mark(uint32_t *word, uint32_t bits)
 GLM_INLINE uint32_t glm_count(uint32_t *counter)
 {
     return (*counter)++;
+}
+
+GLM_INLINE void glm_store_release_system(uint64_t *to, uint64_t v)
+{
+    simt_check_aligned(to, 8, "a release");
+    __atomic_store_n(to, v, __ATOMIC_RELEASE);
+}
+GLM_INLINE uint64_t glm_load_acquire_system(const uint64_t *from)
+{
+    simt_check_aligned(from, 8, "an acquire");
+    return __atomic_load_n(from, __ATOMIC_ACQUIRE);
+}
+GLM_INLINE uint32_t glm_load_system(const uint32_t *from)
+{
+    return __atomic_load_n(from, __ATOMIC_RELAXED);
+}
+/* No other thread of the block runs meanwhile: what it waits for must come from another launch. */
+GLM_INLINE void glm_pause(void)
+{
+    sched_yield();
 }
 
 struct simt_shuffle {

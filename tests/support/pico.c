@@ -109,6 +109,9 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .checkpoint_path = o->checkpoint,
                               .served_name = "test",
                               .checkpoint = p->checkpoint,
+                              .transport = strcmp(o->transport, "shm") == 0 && !o->proxy
+                                               ? GLM_TRANSPORT_SHM
+                                               : GLM_TRANSPORT_TCP,
                               .n_nodes = o->world,
                               .n_lanes = 1};
     struct glm_lane *lane = &c->lanes[0];
@@ -131,6 +134,7 @@ static struct glm_cluster *new_cluster(struct pico *p)
                                         .host = "local",
                                         .control = "local",
                                         .device = o->gpu ? GLM_DEVICE_CUDA : GLM_DEVICE_CPU,
+                                        .device_index = i % o->gpus,
                                         .threads = o->n_threads};
         lane->ranks[i] = i;
     }

@@ -28,7 +28,8 @@ struct pico_options {
     /* How many GPUs, from that one on, the ranks take turns on; 0: $GLM_TEST_GPUS, else 1. With one
      * a rank its exchanges are in its graphs. */
     uint32_t gpus;
-    bool twin; /* engines that run no lists, for selftest.h */
+    bool proxy; /* has the host run them where the GPUs could do it in each other's memory */
+    bool twin;  /* engines that run no lists, for selftest.h */
 };
 
 /* NULL where pico_options.gpu works, else why it does not. */

@@ -312,15 +312,30 @@ static uint32_t run_rounds(struct pico *p, struct glm_hash *hashes)
     return n_hashes;
 }
 
-static struct pico *open_two(const char *transport, uint32_t gpus)
+/* Who runs the exchanges of ranks with a GPU each: the GPUs in each other's memory, or the host
+ * over either link. */
+static const struct way {
+    const char *name, *transport;
+    bool proxy;
+} ways[] = {{"peers", "shm", false}, {"proxy", "shm", true}, {"tcp", "tcp", false}};
+enum { N_WAYS = sizeof ways / sizeof ways[0] };
+
+static struct pico *open_ranks(const struct way *way, uint32_t world, uint32_t gpus)
 {
     return pico_open(&(struct pico_options){.gpu = true,
                                             .gpus = gpus,
-                                            .world = 2,
+                                            .world = world,
                                             .window = 2048,
                                             .prefill_rows = 64,
                                             .verify_rows = VERIFY,
-                                            .transport = transport});
+                                            .transport = way->transport,
+                                            .proxy = way->proxy});
+}
+
+/* Of the host: none where the GPUs do it. */
+static bool host_exchanged(const struct pico *p)
+{
+    return glm_engine_stats(pico_engine(p, 0)).exchange_ns > 0;
 }
 
 /* A chain of exchanges of one rank, whose sum is what it sends: only the way there and back. */
@@ -420,19 +435,53 @@ static void a_stream_meets_the_host_plainly_and_from_a_graph(void **state)
     close_chain(c);
 }
 
+static void check_bits(uint32_t world)
+{
+    struct glm_hash want[MAX_HASHES], got[MAX_HASHES];
+    struct pico *p = open_ranks(&ways[1], world, 1);
+    uint32_t n = run_rounds(p, want);
+    pico_close(p);
+    for (int i = 0; i < N_WAYS; i++) {
+        p = open_ranks(&ways[i], world, world);
+        assert_int_equal(run_rounds(p, got), n);
+        for (uint32_t k = 0; k < n; k++)
+            assert_hash_equal(got[k], want[k]);
+        assert_int_equal(host_exchanged(p), i != 0);
+        pico_close(p);
+    }
+}
+
 static void exchanges_in_graphs_leave_the_bits_of_those_on_the_host(void **state)
 {
     NEED_GPUS(2);
-    struct glm_hash want[MAX_HASHES], got[MAX_HASHES];
-    struct pico *p = open_two("shm", 1);
-    uint32_t n = run_rounds(p, want);
-    pico_close(p);
-    for (int kind = 0; kind < 2; kind++) {
-        p = open_two(kind == 0 ? "shm" : "tcp", 2);
-        assert_int_equal(run_rounds(p, got), n);
-        for (uint32_t i = 0; i < n; i++)
-            assert_hash_equal(got[i], want[i]);
-        assert_true(glm_engine_stats(pico_engine(p, 0)).exchange_ns > 0);
+    check_bits(2);
+}
+
+static void four_gpus_leave_the_bits_of_those_on_the_host(void **state)
+{
+    NEED_GPUS(4);
+    check_bits(4);
+}
+
+/* One that cannot is enough: all ranks take the same way. */
+static void gpus_that_cannot_meet_have_the_host_exchange(void **state)
+{
+    static const char *const failures[] = {"cuDeviceCanAccessPeer", "cuCtxEnablePeerAccess"};
+    NEED_GPUS(2);
+    if (test_gpu_chosen())
+        skip();
+    for (size_t i = 0; i < sizeof failures / sizeof failures[0]; i++) {
+        char setting[64];
+        uint32_t stream = 0;
+        int32_t token = 5;
+        snprintf(setting, sizeof setting, "gpus=8 fail=%s", failures[i]);
+        setenv("FAKE_CUDA", setting, 1);
+        struct pico *p = open_ranks(&ways[0], 2, 2);
+        setenv("FAKE_CUDA", "gpus=8", 1);
+        pico_admit(p, 0, 64);
+        pico_fill(p, 0, &token, 1, 64, NULL);
+        pico_decode(p, &stream, &token, NULL, 1);
+        assert_true(host_exchanged(p));
         pico_close(p);
     }
 }
@@ -440,8 +489,9 @@ static void exchanges_in_graphs_leave_the_bits_of_those_on_the_host(void **state
 static void with_a_gpu_a_rank_a_decode_is_one_graph(void **state)
 {
     NEED_GPUS(2);
-    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
-        struct pico *p = open_two("shm", gpus);
+    for (uint32_t i = 0; i < 3; i++) { /* the last one with peers */
+        const uint32_t gpus = i == 0 ? 1 : 2;
+        struct pico *p = open_ranks(&ways[i == 2 ? 0 : 1], 2, gpus);
         uint32_t stream = 0;
         int32_t token = 5;
         unsigned long launches[2], nodes[2];
@@ -481,8 +531,8 @@ static void *kill_rank_1(void *context)
 static void a_peer_that_dies_in_a_round_ends_it(void **state)
 {
     NEED_GPUS(2);
-    for (int kind = 0; kind < 2; kind++) {
-        struct pico *p = open_two(kind == 0 ? "shm" : "tcp", 2);
+    for (int i = 0; i < N_WAYS; i++) {
+        struct pico *p = open_ranks(&ways[i], 2, 2);
         static int32_t ids[64];
         const struct glm_op ops[] = {
             {.kind = GLM_OP_ADMIT, .stream = 0, .n_tokens = 64},
@@ -495,7 +545,7 @@ static void a_peer_that_dies_in_a_round_ends_it(void **state)
         struct killer killer = {p, pico_exchanges(p, 1) + 3};
         assert_int_equal(pthread_create(&thread, NULL, kill_rank_1, &killer), 0);
         enum glm_status st = GLM_OK;
-        for (uint32_t i = 0; st == GLM_OK && i < 10000; i++)
+        for (uint32_t turn = 0; st == GLM_OK && turn < 10000; turn++)
             st = pico_try(p, ops, 3, &result, &err);
         pthread_join(thread, NULL);
         assert_int_equal(st, GLM_EPEER);
@@ -510,7 +560,7 @@ static void a_launch_that_fails_leaves_nobody_waiting(void **state)
     NEED_GPUS(2);
     if (test_gpu_chosen())
         skip();
-    struct pico *p = open_two("shm", 2);
+    struct pico *p = open_ranks(&ways[0], 2, 2);
     int32_t token = 5;
     struct glm_op fill = {
         .kind = GLM_OP_FILL, .stream = 0, .n = 1, .out_from = 0, .tokens = &token};
@@ -536,6 +586,8 @@ int main(void)
         cmocka_unit_test(a_stream_meets_the_host_plainly_and_from_a_graph),
         cmocka_unit_test(with_a_gpu_a_rank_a_decode_is_one_graph),
         cmocka_unit_test(exchanges_in_graphs_leave_the_bits_of_those_on_the_host),
+        cmocka_unit_test(four_gpus_leave_the_bits_of_those_on_the_host),
+        cmocka_unit_test(gpus_that_cannot_meet_have_the_host_exchange),
         cmocka_unit_test(a_peer_that_dies_in_a_round_ends_it),
         cmocka_unit_test(a_launch_that_fails_leaves_nobody_waiting),
     };
