@@ -3,8 +3,9 @@
 #ifndef GLM_PEER_CUH
 #define GLM_PEER_CUH
 
-#include "peer.h"
 #include "prelude.cuh"
+
+#include "peer.h"
 
 /* Of a rank in this round: the live rows', whatever the bucket. */
 GLM_INLINE uint64_t glm_peer_bytes(const struct glm_peer_exchange *x, const struct glm_round *round)

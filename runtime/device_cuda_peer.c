@@ -46,7 +46,7 @@ struct glm_gpu_peer {
     bool started;
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;
-    bool looking, stopping;
+    bool looking, asleep, stopping;
     enum glm_status lost;
     struct glm_error error;
 };
@@ -114,7 +114,9 @@ static void *look_on(void *context)
     pthread_mutex_lock(&p->lock);
     while (!p->stopping) {
         if (!p->looking) {
+            p->asleep = true;
             pthread_cond_wait(&p->changed, &p->lock);
+            p->asleep = false;
             continue;
         }
         look(p);
@@ -142,9 +144,9 @@ void glm_gpu_peer_begin(struct glm_gpu *g, const struct glm_exec_program *progra
             glm_collective_note(p->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
                                 bytes);
     }
-    if (!p->looking)
-        pthread_cond_signal(&p->changed);
     p->looking = true;
+    if (p->asleep) /* else it looks again by itself: rounds that follow each other wake nobody */
+        pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
 

@@ -364,6 +364,50 @@ static void abort_ends_a_wait_from_another_thread(void **state)
             .kind = kinds[kind], .world = 2, .max_message = 64, .body = abort_body});
 }
 
+static int look_body(struct glm_collective *c, uint32_t rank, uint32_t world, void *context)
+{
+    const struct timespec nap = {.tv_nsec = 5000000};
+    struct glm_error err = {0};
+    (void)world, (void)context;
+    BODY_CHECK(rank == 1 || glm_collective_look(c, &err) == GLM_OK);
+    for (int i = 0; rank == 1 && i < 20; i++)
+        nanosleep(&nap, NULL);
+    if (rank == 1)
+        return 0;
+    enum glm_status status = GLM_OK;
+    for (int i = 0; status == GLM_OK && i < 1000; i++) {
+        nanosleep(&nap, NULL);
+        status = glm_collective_look(c, &err);
+    }
+    BODY_CHECK(status == GLM_EPEER && strstr(err.message, "lost rank 1") != NULL);
+    return 0;
+}
+
+static void a_rank_that_is_gone_is_seen_without_an_exchange(void **state)
+{
+    (void)state;
+    test_ranks_run(
+        &(struct test_ranks){.kind = "shm", .world = 2, .max_message = 64, .body = look_body});
+}
+
+static void what_a_gpu_exchanges_is_counted(void **state)
+{
+    struct glm_collective *c;
+    struct glm_error err = {0};
+    (void)state;
+    assert_int_equal(glm_collective_new(0, 1, NULL, 64, 0, NULL, NULL, &c, &err), GLM_OK);
+    glm_collective_note(c, GLM_SUM, 64);
+    glm_collective_note(c, GLM_GATHER, 8);
+    glm_collective_note(c, GLM_GATHER, 8);
+    struct glm_collective_stats s = glm_collective_stats(c);
+    assert_int_equal(s.n_sum, 1);
+    assert_int_equal(s.n_gather, 2);
+    assert_int_equal(glm_collective_look(c, &err), GLM_OK);
+    glm_collective_abort(c);
+    assert_int_equal(glm_collective_look(c, &err), GLM_EPEER);
+    glm_collective_free(c);
+}
+
 static void world_one_needs_no_links(void **state)
 {
     (void)state;
@@ -399,6 +443,8 @@ int main(void)
         cmocka_unit_test(a_rank_that_leaves_ends_all_exchanges),
         cmocka_unit_test(a_silent_peer_is_waited_for_while_control_says_alive),
         cmocka_unit_test(abort_ends_a_wait_from_another_thread),
+        cmocka_unit_test(a_rank_that_is_gone_is_seen_without_an_exchange),
+        cmocka_unit_test(what_a_gpu_exchanges_is_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
