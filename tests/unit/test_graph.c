@@ -465,7 +465,7 @@ static void refuses_experts_in_a_form_the_checkpoint_has_not(void **state)
     struct glm_plan **plans;
     struct glm_error err = {0};
     fixture_pico(&f, 1);
-    f.checkpoint->experts_exl3 = false;
+    f.checkpoint.experts_exl3 = false;
     assert_int_equal(glm_plan_build(&f.cluster, 0, "x86-64-v3", &f.arena, &f.diags, &plans, &err),
                      GLM_ESPEC);
     assert_int_equal(f.diags.n_errors, 1);
@@ -480,8 +480,7 @@ static void decodes_exl3_experts_to_bf16_when_asked(void **state)
     struct fixture f;
     fixture_pico(&f, 1);
     f.cluster.lanes[0].formats.experts = GLM_EXPERTS_BF16;
-    build(&f);
-    const struct glm_plan_weight *w = find_weight(f.plans[0], "layers.{L}.moe.down");
+    const struct glm_plan_weight *w = find_weight(build(&f)[0], "layers.{L}.moe.down");
     assert_string_equal(w->stored, "exl3:4:mcg");
     assert_string_equal(w->form, "bf16");
     assert_non_null(strstr(w->parts[0].tensor, "down_proj"));
