@@ -331,7 +331,7 @@ static enum glm_status load_exl3(const struct load *l, const struct unit *u, uin
     struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
     struct glm_device *d = l->in->device;
     unsigned char *staged = d->ops->staging(d, thread);
-    st = glm_form_place_exl3(u->w->form, p, &source, staged ? staged : u->out, err);
+    st = glm_form_place_exl3(u->w->form, u->w->form, p, &source, staged ? staged : u->out, err);
     if (st == GLM_OK && staged)
         st = d->ops->upload(d, thread, u->out, staged, u->w->bytes / u->w->n_members, err);
     return st;
