@@ -2,7 +2,8 @@
 /* What one launch of a converter does: some rows of a tensor, or one EXL3 group, as stored → their
  * place in a weight's device form (README.md, "Device forms"). Filled by runtime/weights.c in
  * page-locked memory, which the GPU reads; its address is the launch's first argument. A tensor of
- * a synthetic checkpoint has no bytes: the converter makes its elements (synthetic.h). */
+ * a synthetic checkpoint has no bytes: the converter makes its elements (synthetic.h). Sources lie
+ * at whole elements, fast at multiples of 16 bytes. */
 #ifndef GLM_LOAD_H
 #define GLM_LOAD_H
 
@@ -21,7 +22,7 @@ struct glm_load_rows {
     struct glm_synthetic_values values;
     struct glm_load_cut rows, cols;
     uint64_t row, uncut_cols;
-    uint64_t n_rows, n_cols; /* placed now; of the form */
+    uint64_t n_rows, n_cols; /* placed now; of the cut, which is the form's but for bf16_t */
     void *out;               /* the member's device form */
     uint64_t form_rows;      /* all rows of it */
     uint64_t row0;           /* where the first of n_rows lies; bf16_t: a whole group's first */

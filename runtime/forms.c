@@ -3,30 +3,19 @@
  * the host kernels stream. Owns the layouts and the quantizers (docs/formats.md 3, 5);
  * leaves files, members and the order of work to the loader. Sources are hostile: shapes and
  * slices are checked before an address is formed, values may be anything. */
-#include "runtime/forms.h"
+#include "runtime/form_slice.h"
 
 #include "kernels-templates/prelude.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { Q4_GROUP = 64, FP8_BLOCK = 128, EXL3_BLOCK = 128, EXL3_TILE = 16 };
+enum { Q4_GROUP = 64, FP8_BLOCK = 128 };
 
 /* ---- Slices ---- */
 
-static uint64_t slice_count(const struct glm_slice *s)
-{
-    return s->take * s->groups;
-}
-
-/* Index in the uncut dimension of element i of the slice. */
-static uint64_t slice_at(const struct glm_slice *s, uint64_t i)
-{
-    return s->first + i / s->take * s->stride + i % s->take;
-}
-
-static enum glm_status slice_check(const struct glm_plan_part *part, const char *what,
-                                   const struct glm_slice *s, uint64_t n, struct glm_error *err)
+enum glm_status glm_slice_check(const struct glm_plan_part *part, const char *what,
+                                const struct glm_slice *s, uint64_t n, struct glm_error *err)
 {
     uint64_t last, end, count;
     if (s->take == 0 || s->groups == 0 || n > (UINT64_C(1) << 40) ||
@@ -210,13 +199,13 @@ static void place_transposed(const struct glm_plan_part *part, const void *sourc
                              enum glm_dtype dtype, uint16_t *out)
 {
     const struct glm_slice *r = &part->rows;
-    uint64_t n_cols = slice_count(&part->cols);
+    uint64_t n_cols = glm_slice_count(&part->cols);
     for (uint64_t g = 0; g < r->groups; g++, out += n_cols * r->take)
         for (uint64_t i = 0; i < r->take; i++) {
             uint64_t row = (r->first + g * r->stride + i) * part->n_cols;
             for (uint64_t c = 0; c < n_cols; c++)
                 out[c * r->take + i] =
-                    glm_f32_bf16(source_value(source, dtype, row + slice_at(&part->cols, c)));
+                    glm_f32_bf16(source_value(source, dtype, row + glm_slice_at(&part->cols, c)));
         }
 }
 
@@ -224,16 +213,16 @@ enum glm_status glm_form_place(const char *form, const struct glm_plan_part *par
                                const void *source, enum glm_dtype dtype, uint64_t n_rows,
                                uint64_t n_cols, uint64_t row0, void *out, struct glm_error *err)
 {
-    enum glm_status st = slice_check(part, "rows", &part->rows, part->n_rows, err);
+    enum glm_status st = glm_slice_check(part, "rows", &part->rows, part->n_rows, err);
     if (st == GLM_OK)
-        st = slice_check(part, "columns", &part->cols, part->n_cols, err);
+        st = glm_slice_check(part, "columns", &part->cols, part->n_cols, err);
     if (st != GLM_OK)
         return st;
     if (dtype != GLM_F32 && dtype != GLM_BF16 && dtype != GLM_F16)
         return glm_fail(err, GLM_EPLAN,
                         "cannot convert '%s': it is stored as %s, want F32, BF16 or F16",
                         part->tensor, glm_dtype_text(dtype));
-    uint64_t rows = slice_count(&part->rows), cols = slice_count(&part->cols);
+    uint64_t rows = glm_slice_count(&part->rows), cols = glm_slice_count(&part->cols);
     bool transposed = !strcmp(form, "bf16_t");
     uint64_t room = transposed ? n_rows * n_cols / cols : n_rows;
     if ((!transposed && cols != n_cols) || row0 > room || rows > room - row0)
@@ -262,101 +251,9 @@ enum glm_status glm_form_place(const char *form, const struct glm_plan_part *par
     if (f->pad && row0 == 0)
         f->pad(&t);
     for (uint64_t i = 0; i < rows; i++) {
-        gather_row(part, source, dtype, slice_at(&part->rows, i), values);
+        gather_row(part, source, dtype, glm_slice_at(&part->rows, i), values);
         f->put(&t, row0 + i, values);
     }
     free(values);
     return GLM_OK;
-}
-
-/* ---- EXL3 ---- */
-
-/* 16-bit chunk c of a tile's bit stream: the stored words come in swapped pairs
- * (docs/formats.md 3). */
-static uint16_t stream_chunk(const char *tile, unsigned c)
-{
-    uint16_t chunk;
-    memcpy(&chunk, tile + 2 * (c ^ 1u), sizeof chunk);
-    return chunk;
-}
-
-/* Eight tiles side by side, at 4 bits: two halves of four tiles, each as eight vectors of 32
- * chunks. A chunk holds the symbols of one column's rows 2m, 2m+1, 2m+8, 2m+9; vector 2m+h lane
- * 8t+q is column q+8h of tile t, so that vector v continues the streams of vector v-1. */
-static void exl3_pack_4bit(const char *const tiles[8], uint16_t *out)
-{
-    for (unsigned half = 0; half < 2; half++)
-        for (unsigned v = 0; v < 8; v++)
-            for (unsigned t = 0; t < 4; t++)
-                for (unsigned q = 0; q < 8; q++)
-                    *out++ = stream_chunk(tiles[4 * half + t], 8 * q + v);
-}
-
-static void exl3_pack(const char *const tiles[8], unsigned bits, uint16_t *out)
-{
-    if (bits == 4) {
-        exl3_pack_4bit(tiles, out);
-        return;
-    }
-    for (unsigned t = 0; t < 8; t++)
-        for (unsigned c = 0; c < 16 * bits; c++)
-            *out++ = stream_chunk(tiles[t], c);
-}
-
-static enum glm_status exl3_scales(const struct glm_plan_part *part, const char *suffix,
-                                   const void *source, const struct glm_slice *s, uint16_t *out,
-                                   struct glm_error *err)
-{
-    uint64_t n = slice_count(s);
-    for (uint64_t i = 0; i < n; i++) {
-        uint64_t at = slice_at(s, i);
-        memcpy(&out[i], (const char *)source + at * 2, 2);
-        if ((out[i] & 0x7c00u) == 0x7c00u)
-            return glm_fail(err, GLM_ECHECKPOINT, "'%s.%s' has a non-finite value at %llu",
-                            part->tensor, suffix, (unsigned long long)at);
-    }
-    return GLM_OK;
-}
-
-static bool in_blocks(const struct glm_slice *s)
-{
-    return s->first % EXL3_BLOCK == 0 && s->take % EXL3_BLOCK == 0 &&
-           (s->groups == 1 || s->stride % EXL3_BLOCK == 0);
-}
-
-enum glm_status glm_form_place_exl3(const char *form, const struct glm_plan_part *part,
-                                    const struct glm_exl3_source *source, void *out,
-                                    struct glm_error *err)
-{
-    if (strncmp(form, "exl3:", 5) != 0 || form[5] < '1' || form[5] > '8' || form[6] != ':')
-        return glm_fail(err, GLM_EPLAN, "cannot place '%s' as '%s': want exl3:BITS:CODEBOOK",
-                        part->tensor, form);
-    enum glm_status st = slice_check(part, "rows", &part->rows, part->n_rows, err);
-    if (st == GLM_OK)
-        st = slice_check(part, "columns", &part->cols, part->n_cols, err);
-    if (st != GLM_OK)
-        return st;
-    if (!in_blocks(&part->rows) || !in_blocks(&part->cols) || part->n_rows % EXL3_BLOCK ||
-        part->n_cols % EXL3_BLOCK)
-        return glm_fail(err, GLM_EPLAN, "cannot cut '%s': the cut does not fall on blocks of %d",
-                        part->tensor, EXL3_BLOCK);
-    unsigned bits = (unsigned)(form[5] - '0');
-    uint64_t n = slice_count(&part->rows), k = slice_count(&part->cols);
-    uint64_t tile_bytes = 32u * bits, tiles_a_row = part->n_rows / EXL3_TILE;
-    uint16_t *words = out;
-    for (uint64_t block = 0; block < n; block += EXL3_BLOCK) {
-        uint64_t column = slice_at(&part->rows, block) / EXL3_TILE;
-        for (uint64_t kt = 0; kt < k; kt += EXL3_TILE, words += 8 * 16 * bits) {
-            uint64_t row = slice_at(&part->cols, kt) / EXL3_TILE;
-            const char *tiles[8];
-            for (unsigned t = 0; t < 8; t++)
-                tiles[t] =
-                    (const char *)source->trellis + (row * tiles_a_row + column + t) * tile_bytes;
-            exl3_pack(tiles, bits, words);
-        }
-    }
-    st = exl3_scales(part, "suh", source->suh, &part->cols, words, err);
-    if (st == GLM_OK)
-        st = exl3_scales(part, "svh", source->svh, &part->rows, words + k, err);
-    return st;
 }

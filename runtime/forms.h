@@ -27,16 +27,19 @@ enum glm_status glm_form_place(const char *form, const struct glm_plan_part *par
                                const void *source, enum glm_dtype dtype, uint64_t n_rows,
                                uint64_t n_cols, uint64_t row0, void *out, struct glm_error *err);
 
-/* The same for an EXL3 group, one part only, form "exl3:BITS:CODEBOOK": rows are outputs, columns
- * inputs, cuts in whole 128-blocks.
+/* The same for an EXL3 group, one part only, stored as "exl3:BITS:CODEBOOK": rows are outputs,
+ * columns inputs, cuts in whole 128-blocks.
  *
+ * form       as stored, or "bf16": the weights themselves, rounded once
  * trellis    I16 [n_cols/16, n_rows/16, 16 * BITS] of the uncut matrix
  * suh, svh   F16 [part->n_cols], [part->n_rows]
- * Errors: GLM_EPLAN (shape, cut), GLM_ECHECKPOINT (a non-finite scale, named by index). */
+ * Errors: GLM_EPLAN (form, shape, cut), GLM_ECHECKPOINT (a non-finite scale, named by index);
+ * GLM_ENOMEM. */
 struct glm_exl3_source {
     const void *trellis, *suh, *svh;
 };
-enum glm_status glm_form_place_exl3(const char *form, const struct glm_plan_part *part,
+enum glm_status glm_form_place_exl3(const char *stored, const char *form,
+                                    const struct glm_plan_part *part,
                                     const struct glm_exl3_source *source, void *out,
                                     struct glm_error *err);
 

@@ -52,7 +52,7 @@ static void *place(const struct ref_exl3 *e, const struct glm_plan_part *part, c
     void *out = test_alloc(bytes);
     struct glm_exl3_source source = {e->trellis, e->suh, e->svh};
     struct glm_error err = {0};
-    if (glm_form_place_exl3(form, part, &source, out, &err) != GLM_OK)
+    if (glm_form_place_exl3(form, form, part, &source, out, &err) != GLM_OK)
         fail_msg("%s", err.message);
     return out;
 }
@@ -225,16 +225,20 @@ static void refuses_cuts_off_the_blocks_and_bad_scales(void **state)
         {0, 0, 1, 0},    {0, 128, 3, 128}, {0, 128, 2, UINT64_MAX}, {UINT64_MAX, 128, 1, 0}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         part.rows = bad[i];
-        assert_int_equal(glm_form_place_exl3("exl3:4:mcg", &part, &source, out, NULL), GLM_EPLAN);
+        assert_int_equal(glm_form_place_exl3("exl3:4:mcg", "exl3:4:mcg", &part, &source, out, NULL),
+                         GLM_EPLAN);
         part = whole(256, 256);
         part.cols = bad[i];
-        assert_int_equal(glm_form_place_exl3("exl3:4:mcg", &part, &source, out, NULL), GLM_EPLAN);
+        assert_int_equal(glm_form_place_exl3("exl3:4:mcg", "exl3:4:mcg", &part, &source, out, NULL),
+                         GLM_EPLAN);
         part = whole(256, 256);
     }
-    assert_int_equal(glm_form_place_exl3("exl3:9:mcg", &part, &source, out, NULL), GLM_EPLAN);
+    assert_int_equal(glm_form_place_exl3("exl3:9:mcg", "exl3:9:mcg", &part, &source, out, NULL),
+                     GLM_EPLAN);
     e.svh[200] = 0x7c00;
     struct glm_error err = {0};
-    assert_int_equal(glm_form_place_exl3("exl3:4:mcg", &part, &source, out, &err), GLM_ECHECKPOINT);
+    assert_int_equal(glm_form_place_exl3("exl3:4:mcg", "exl3:4:mcg", &part, &source, out, &err),
+                     GLM_ECHECKPOINT);
     assert_string_equal(err.message, "'t.svh' has a non-finite value at 200");
     test_release(out);
     ref_exl3_release(&e);

@@ -63,7 +63,7 @@ static void matrices_init(struct matrices *m, const struct world *w, size_t n, s
             m->e[x] = ref_exl3_new(k, n, w->bits, w->codebook, seed + x);
             ref_exl3_inner(&m->e[x], m->wq + x * n * k);
             struct glm_exl3_source s = {m->e[x].trellis, m->e[x].suh, m->e[x].svh};
-            assert_int_equal(glm_form_place_exl3(name, &part, &s, out, NULL), GLM_OK);
+            assert_int_equal(glm_form_place_exl3(name, name, &part, &s, out, NULL), GLM_OK);
             continue;
         }
         struct test_random r = {seed + x};
