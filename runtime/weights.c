@@ -389,6 +389,9 @@ static enum glm_status load_exl3(const struct load *l, const struct unit *u, uin
         st = read_scales(l, g.svh, p->n_rows, svh, err);
     if (st != GLM_OK)
         return st;
+    const struct glm_exl3_source source = {.trellis = buffer, .suh = suh, .svh = svh};
+    if (l->in->device->ops->convert != NULL)
+        return convert_exl3(l, u, thread, &g, &source, err);
     return glm_form_place_exl3(u->w->stored, u->w->form, p, &source, u->out, err);
 }
 

@@ -281,10 +281,20 @@ static void exl3_greedy_replies_are_those_of_the_reference(void **state)
 static void exl3_experts_decoded_to_bf16_reply_as_the_reference(void **state)
 {
     (void)state;
-    other_roundings = true;
     check_replies(&(struct pico_options){.world = 1, .decoded_experts = true}, "exl3");
     check_replies(&(struct pico_options){.world = 2, .decoded_experts = true}, "exl3");
+}
+static int expect_other_roundings(void **state)
+{
+    (void)state;
+    other_roundings = true;
+    return 0;
+}
+static int expect_the_references(void **state)
+{
+    (void)state;
     other_roundings = false;
+    return 0;
 }
 
 static const char *bf16_folder(void)
@@ -338,7 +348,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exl3_rows_are_those_of_the_reference),
         cmocka_unit_test(exl3_greedy_replies_are_those_of_the_reference),
-        cmocka_unit_test(exl3_experts_decoded_to_bf16_reply_as_the_reference),
+        cmocka_unit_test_setup_teardown(exl3_experts_decoded_to_bf16_reply_as_the_reference,
+                                        expect_other_roundings, expect_the_references),
         cmocka_unit_test(bf16_rows_are_those_of_the_reference),
         cmocka_unit_test(bf16_greedy_replies_are_those_of_the_reference),
         cmocka_unit_test(two_ranks_give_the_reference_replies_over_shm_and_tcp),
