@@ -16,8 +16,7 @@
 
 static_assert(GLM_WARPS == SIDE / 16, "a warp has 16 of the inputs");
 
-/* Eight words of the uncut trellis from word `at` on, the halves of each pair swapped: the order
- * of a tile's stream. */
+/* Eight words of the uncut trellis from word `at` on. */
 GLM_INLINE glm_u32x4 read_words(const struct glm_load_exl3 *u, uint64_t at)
 {
     glm_u32x4 r;
@@ -33,9 +32,6 @@ GLM_INLINE glm_u32x4 read_words(const struct glm_load_exl3 *u, uint64_t at)
                                                     : glm_synthetic_bits(&u->trellis_values, k + 1);
         r.v[i] = low | high << 16;
     }
-    GLM_UNROLL
-    for (int i = 0; i < 4; i++)
-        r.v[i] = r.v[i] << 16 | r.v[i] >> 16;
     return r;
 }
 
@@ -47,6 +43,16 @@ GLM_INLINE uint16_t read_scale(const uint16_t *from, const struct glm_synthetic_
 }
 
 #if defined(GLM_FORM_exl3)
+
+/* The same in the order of a tile's stream: the halves of each pair swapped. */
+GLM_INLINE glm_u32x4 read_stream(const struct glm_load_exl3 *u, uint64_t at)
+{
+    glm_u32x4 r = read_words(u, at);
+    GLM_UNROLL
+    for (int i = 0; i < 4; i++)
+        r.v[i] = r.v[i] << 16 | r.v[i] >> 16;
+    return r;
+}
 
 /* Eight of the 256 words of half a step at 4 bits: vector l / 4, tile l % 4, its eight columns. */
 GLM_INLINE glm_u32x4 interleaved(const uint16_t *half, int32_t l)
@@ -65,12 +71,12 @@ GLM_INLINE void place_half(const struct glm_load_exl3 *u, uint64_t from, uint16_
     GLM_SHARED uint16_t room[GLM_WARPS][HALF];
     uint16_t *half = room[glm_warp()];
     glm_warp_barrier();
-    glm_store16(half + 8 * glm_lane(), read_words(u, from + 8 * (uint64_t)glm_lane()));
+    glm_store16(half + 8 * glm_lane(), read_stream(u, from + 8 * (uint64_t)glm_lane()));
     glm_warp_barrier();
     glm_store16(to + 8 * glm_lane(), interleaved(half, glm_lane()));
 #else
     for (int32_t i = glm_lane(); i < LOADS; i += GLM_WARP)
-        glm_store16(to + 8 * i, read_words(u, from + 8 * (uint64_t)i));
+        glm_store16(to + 8 * i, read_stream(u, from + 8 * (uint64_t)i));
 #endif
 }
 
@@ -96,7 +102,7 @@ GLM_INLINE void place(const struct glm_load_exl3 *u, uint64_t k0, uint64_t n0, u
 
 /* A step of a warp: half of its words, all of its values as fp16. */
 struct step {
-    uint32_t words[HALF / 2];
+    uint32_t words[HALF / 2]; /* of streams, the first bit on top */
     uint16_t values[16][SIDE];
 };
 

@@ -13,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD_BYTES = 256, GUARD = 0x3c, MAX_FILES = 33, MAX_BUFFERS = GLM_CUDA_MAX_ARGS + 8 };
+enum {
+    GUARD_BYTES = 256,
+    GUARD = 0x3c,
+    MAX_FILES = 33,
+    MAX_TABLE = 64,
+    MAX_BUFFERS = GLM_CUDA_MAX_ARGS + 8
+};
 
 struct test_gpu_kernel {
     const char *name;
@@ -208,8 +214,27 @@ static void add_round(struct run *r, const struct glm_round *round)
     r->launch.args.round = add_buffer(r, "the round", &r->round, 0, sizeof r->round);
 }
 
+/* A small argument may hold addresses of other arguments' memory: a copy with the device's. */
+static const void *relocated(const struct run *r, const struct buffer *b, uint64_t copy[MAX_TABLE])
+{
+    if (b->home == NULL || b->bytes > MAX_TABLE * sizeof *copy || b->bytes % sizeof *copy != 0)
+        return b->host;
+    memcpy(copy, b->host, b->bytes);
+    for (size_t i = 0; i < b->bytes / sizeof *copy; i++)
+        for (size_t j = 0; j < r->n; j++) {
+            const struct buffer *to = &r->buffers[j];
+            const uint64_t offset = copy[i] - (uint64_t)(uintptr_t)to->home;
+            if (to->home != NULL && copy[i] != 0 && offset < to->bytes) {
+                copy[i] = to->at + offset;
+                break;
+            }
+        }
+    return copy;
+}
+
 static enum glm_status upload(struct run *r)
 {
+    uint64_t table[MAX_TABLE];
     enum glm_status status = GLM_OK;
     for (size_t i = 0; status == GLM_OK && i < r->n; i++) {
         const struct buffer *b = &r->buffers[i];
@@ -217,7 +242,8 @@ static enum glm_status upload(struct run *r)
         if (status == GLM_OK && b->bytes > 0)
             status = b->host == NULL
                          ? glm_cuda_fill(gpu, stream, b->at, (uint8_t)b->fill, b->bytes, &r->err)
-                         : glm_cuda_copy_in(gpu, stream, b->at, b->host, b->bytes, &r->err);
+                         : glm_cuda_copy_in(gpu, stream, b->at, relocated(r, b, table), b->bytes,
+                                            &r->err);
     }
     return status;
 }

@@ -24,7 +24,8 @@ struct test_gpu_kernel;
 struct test_gpu_kernel *test_gpu_kernel(const char *name, const char *text);
 
 /* Launches its shape once plainly and once more, from the same inputs, as a captured graph, whose
- * bits must be the same; args[] (from test_alloc or null) then hold what it left. Behind every
+ * bits must be the same; args[] (from test_alloc or null) then hold what it left, small ones with
+ * the device's addresses in place of others' among them. Behind every
  * buffer lie guard bytes. Scratch is NaN before, tickets are zero before and must be after. NULL,
  * or what went wrong. */
 const char *test_gpu_run(const struct test_gpu_kernel *k, const struct glm_launch_shape *shape,

@@ -244,14 +244,14 @@ static void planted_mistakes_in_rows_are_noticed(void **state)
         {F32, 0, "i < head ? i", "i <= head ? i", false},
         {F16, 0, "first += PIECE", "first += PIECE + 1", false},
         {BF16, 2, "* u->group_rows + i]", "* u->group_rows]", false},
-        {BF16, 3, "of_group[i] < of_group[best]", "of_group[i] <= of_group[best]", false},
+        {BF16, 3, "of_group[i] < of_group[best]", "of_group[i] > of_group[best]", false},
         {F32, 3, "1 - 0.45 * i / 15", "1 - 0.45 * i / 16", false},
         {BF16, 3, "lane + 16 * j], scale", "lane * 4 + j], scale", false},
         {BF16, 3, "planes += glm_load_align(scales);", "planes += scales;", false},
         {F32, 4, "return glm_round_bf16(v);", "return v;", false},
         {BF16, 4, "mask = 16; mask > 0", "mask = 16; mask > 1", false},
         {F32, 1, "glm_load_at(&u->rows, u->row + r)", "glm_load_at(&u->rows, r)", true},
-        {BF16, 1, "hash >> (16 * (i % 4))", "hash >> (16 * (3 - i % 4))", true},
+        {BF16, 1, "&u->values, at + (uint64_t)i", "&u->values, at + (uint64_t)c", true},
     };
     NEED_DEVICE();
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
@@ -410,7 +410,7 @@ static void planted_mistakes_in_groups_are_noticed(void **state)
     } changes[] = {
         {2, "exl3", "half + l % 4 * 64 + l / 4", "half + l % 4 * 64 + l / 8"},
         {1, "exl3", "r.v[i] << 16 | r.v[i] >> 16", "r.v[i]"},
-        {3, "exl3", "n0 == 0 && i < SIDE", "n0 == SIDE && i < SIDE"},
+        {3, "exl3", "suh[k0 + i] =", "suh[k + i] ="},
         {4, "exl3", "svh[n0 + i] =", "svh[n + i] ="},
         {1, "bf16", "(last + N - 1) % N", "(last + N - 1) & 31"},
         {2, "bf16", "j / 2 % 2 * 8, to", "j / 4 % 2 * 8, to"},

@@ -213,6 +213,64 @@ static void shares_decode_to_parts_of_the_whole(void **state)
     }
 }
 
+/* H over the values that lie `stride` apart. */
+static void rotate(double *v, size_t stride)
+{
+    double t[128];
+    for (unsigned i = 0; i < 128; i++) {
+        t[i] = 0;
+        for (unsigned j = 0; j < 128; j++)
+            t[i] += (__builtin_popcount(i & j) % 2 ? -1 : 1) * v[j * stride];
+    }
+    for (size_t i = 0; i < 128; i++)
+        v[i * stride] = t[i] / sqrt(128);
+}
+
+/* diag(suh) H Wq H diag(svh), [k][n], by the formula. */
+static double *weights_of(const struct ref_exl3 *e)
+{
+    double *w = calloc(e->k * e->n, sizeof *w);
+    assert_non_null(w);
+    ref_exl3_inner(e, w);
+    for (size_t n = 0; n < e->n; n++)
+        for (size_t k = 0; k < e->k; k += 128)
+            rotate(w + k * e->n + n, e->n);
+    for (size_t k = 0; k < e->k; k++)
+        for (size_t n = 0; n < e->n; n += 128)
+            rotate(w + k * e->n + n, 1);
+    for (size_t i = 0; i < e->k * e->n; i++)
+        w[i] *= ref_f16(e->suh[i / e->n]) * ref_f16(e->svh[i % e->n]);
+    return w;
+}
+
+static void weights_as_bf16_are_the_formulas(void **state)
+{
+    (void)state;
+    for (unsigned bits = 1; bits <= 8; bits++)
+        for (size_t c = 0; c < 3; c++) {
+            char stored[32];
+            struct ref_exl3 e = ref_exl3_new(256, 384, bits, codebooks[c], 21 + bits);
+            const struct glm_plan_part part = {"t", 384, 256, {0, 128, 2, 256}, {128, 128, 1, 0}};
+            const struct glm_exl3_source source = {e.trellis, e.suh, e.svh};
+            double *w = weights_of(&e), largest = 0;
+            uint16_t *got = test_alloc(256 * 128 * 2);
+            snprintf(stored, sizeof stored, "exl3:%u:%s", bits, codebooks[c]);
+            assert_int_equal(glm_form_place_exl3(stored, "bf16", &part, &source, got, NULL),
+                             GLM_OK);
+            for (size_t i = 0; i < 256 * 384; i++)
+                largest = fmax(largest, fabs(w[i]));
+            for (size_t n = 0; n < 256; n++)
+                for (size_t k = 0; k < 128; k++) {
+                    const double want = w[(128 + k) * 384 + n / 128 * 256 + n % 128];
+                    const double off = fabs(ref_bf16(got[n * 128 + k]) - want);
+                    assert_true(off <= fabs(want) / 256 + largest * 1e-6);
+                }
+            test_release(got);
+            free(w);
+            ref_exl3_release(&e);
+        }
+}
+
 static void refuses_cuts_off_the_blocks_and_bad_scales(void **state)
 {
     (void)state;
@@ -235,11 +293,21 @@ static void refuses_cuts_off_the_blocks_and_bad_scales(void **state)
     }
     assert_int_equal(glm_form_place_exl3("exl3:9:mcg", "exl3:9:mcg", &part, &source, out, NULL),
                      GLM_EPLAN);
+    static const char *const pairs[][2] = {{"exl3:4:mcg", "exl3:5:mcg"},
+                                           {"exl3:4:mcg", "q4"},
+                                           {"exl3:4:qtip", "bf16"},
+                                           {"bf16", "bf16"},
+                                           {"exl3:0:mcg", "bf16"}};
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+        assert_int_equal(glm_form_place_exl3(pairs[i][0], pairs[i][1], &part, &source, out, NULL),
+                         GLM_EPLAN);
     e.svh[200] = 0x7c00;
     struct glm_error err = {0};
     assert_int_equal(glm_form_place_exl3("exl3:4:mcg", "exl3:4:mcg", &part, &source, out, &err),
                      GLM_ECHECKPOINT);
     assert_string_equal(err.message, "'t.svh' has a non-finite value at 200");
+    assert_int_equal(glm_form_place_exl3("exl3:4:mcg", "bf16", &part, &source, out, NULL),
+                     GLM_ECHECKPOINT);
     test_release(out);
     ref_exl3_release(&e);
 }
@@ -252,6 +320,7 @@ int main(void)
         cmocka_unit_test(decoder_meets_the_published_checksums),
         cmocka_unit_test(instruction_sets_and_compilers_decode_alike),
         cmocka_unit_test(shares_decode_to_parts_of_the_whole),
+        cmocka_unit_test(weights_as_bf16_are_the_formulas),
         cmocka_unit_test(refuses_cuts_off_the_blocks_and_bad_scales),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -298,6 +298,67 @@ static void the_kernels_between_gpus_compile(void **state)
     }
 }
 
+/* The ends of what a rate may be, and rates whose values lie across words, in both forms. */
+static uint32_t add_exl3_converters(struct glm_plan_kernel *kernels,
+                                    struct glm_plan_param (*params)[3])
+{
+    static const struct {
+        int64_t bits;
+        const char *codebook;
+    } rates[] = {{1, "mul1"}, {3, "3inst"}, {4, "mcg"}, {6, "mul1"}, {8, "3inst"}};
+    static const char *const forms[] = {"exl3", "bf16"};
+    uint32_t n = 0;
+    for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++)
+        for (size_t f = 0; f < 2; f++, n++) {
+            params[n][0] = (struct glm_plan_param){.name = "BITS", .value = rates[r].bits};
+            params[n][1] = (struct glm_plan_param){.name = "CODEBOOK", .text = rates[r].codebook};
+            params[n][2] = (struct glm_plan_param){.name = "FORM", .text = forms[f]};
+            kernels[n] = (struct glm_plan_kernel){"load_exl3", "load_exl3", params[n], 3};
+        }
+    return n;
+}
+
+static uint32_t add_row_converters(struct glm_plan_kernel *kernels,
+                                   struct glm_plan_param (*params)[3])
+{
+    static const char *const stored[] = {"bf16", "f32", "f16"};
+    static const char *const forms[] = {"f32", "bf16", "bf16_t", "q4", "fp8"};
+    uint32_t n = 0;
+    for (size_t s = 0; s < sizeof stored / sizeof stored[0]; s++)
+        for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++, n++) {
+            params[n][0] = (struct glm_plan_param){.name = "STORED", .text = stored[s]};
+            params[n][1] = (struct glm_plan_param){.name = "FORM", .text = forms[f]};
+            kernels[n] = (struct glm_plan_kernel){"load_rows", "load_rows", params[n], 2};
+        }
+    return n;
+}
+
+static void the_converters_of_weights_compile(void **state)
+{
+    static const char *const targets[] = {"sm_121a", "sm_90"};
+    static struct glm_plan_kernel kernels[32];
+    static struct glm_plan_param params[32][3];
+    static char ids[32][32];
+    struct fixture *f = *state;
+    need_nvrtc(f);
+    uint32_t n = add_row_converters(kernels, params);
+    n += add_exl3_converters(kernels + n, params + n);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(ids[i], sizeof ids[i], "%s.%u", kernels[i].template_name, i);
+        kernels[i].name = ids[i];
+        for (uint32_t j = 0; j < kernels[i].n_params; j++)
+            params[i][j].origin = "test";
+    }
+    for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
+        f->plan = (struct glm_plan){
+            .act = "bf16", .target = targets[i], .kernels = kernels, .n_kernels = n};
+        if (build(f) != GLM_OK)
+            fail_msg("%s: %s", targets[i], f->err.message);
+        for (uint32_t k = 0; k < n; k++)
+            assert_int_equal(f->builds[k].resources.spill_store_bytes, 0);
+    }
+}
+
 /* All golden plans for GB10, two ways to cut by two for the others. */
 static void every_body_compiles_at_all_corners(void **state)
 {
@@ -329,6 +390,7 @@ int main(void)
         CASE(a_spill_over_the_limit_is_refused_with_both_numbers),
         CASE(every_body_compiles_for_gb10_at_pico_and_full_shapes),
         CASE(the_kernels_between_gpus_compile),
+        CASE(the_converters_of_weights_compile),
         CASE(every_body_compiles_at_all_corners),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
