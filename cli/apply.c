@@ -70,18 +70,18 @@ static enum glm_status check_can_run(const struct compiled *c, struct glm_error 
                             r, node->name, node->host);
     }
     if (lane->n_ranks > 1 && cluster->transport == GLM_TRANSPORT_ROCE) {
-        enum glm_status status = glm_fail(
-            err, GLM_EFABRIC,
-            "lane '%s' goes over '%s': this version applies shm, tcp and nccl only", lane->name,
-            glm_transport_text(cluster->transport));
+        enum glm_status status =
+            glm_fail(err, GLM_EFABRIC,
+                     "lane '%s' goes over '%s': this version applies shm, tcp and nccl only",
+                     lane->name, glm_transport_text(cluster->transport));
         glm_error_hint(err, "fabric: { transport: shm }");
         return status;
     }
     return GLM_OK;
 }
 
-/* A GPU that is not there, or not what the spec says, was planned for; it cannot be applied. Nor can
- * a lane over NCCL where that is missing. */
+/* A GPU that is not there, or not what the spec says, was planned for; it cannot be applied. Nor
+ * can a lane over NCCL where that is missing. */
 static enum glm_status check_gpus(const struct compiled *c, struct glm_error *err)
 {
     const struct glm_lane *lane = compiled_lane(c);

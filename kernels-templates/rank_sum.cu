@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a library of collectives gathered into rows of a bucket, to where a step wants it: all ranks'
- * live bytes one after the other, or their sum in rank order. `second` is rank 1's bytes, as far
- * from `first`, rank 0's, as every other rank's from the one before. Four bytes a thread: a rank's
- * begin at any multiple of four. */
+/* What a library of collectives gathered into rows of a bucket, to where a step wants it: all
+ * ranks' live bytes one after the other, or their sum in rank order. `second` is rank 1's bytes, as
+ * far from `first`, rank 0's, as every other rank's from the one before. Four bytes a thread: a
+ * rank's begin at any multiple of four. */
 #include "peer.cuh"
 
 GLM_KERNEL(launch)

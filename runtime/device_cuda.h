@@ -9,11 +9,11 @@
  *
  * Where every rank has a GPU of one host to itself and the driver lets the GPUs reach each other,
  * exchanges are kernels between the others (kernels-templates/peer.h), and the host only looks
- * whether all ranks are there (watch.h). So it is where the lane's transport is NCCL. Else they go through page-locked memory and the collective's links.
- * Where the rank has its GPU to itself they lie inside the graph too, and a proxy runs them while
- * the stream waits. Ranks that share
- * a GPU wait on the host: the driver does not see that their streams wait for each other and may
- * put one behind the other, so their programs are cut at the exchanges into several graphs. */
+ * whether all ranks are there (watch.h). So it is where the lane's transport is NCCL. Else they go
+ * through page-locked memory and the collective's links. Where the rank has its GPU to itself they
+ * lie inside the graph too, and a proxy runs them while the stream waits. Ranks that share a GPU
+ * wait on the host: the driver does not see that their streams wait for each other and may put one
+ * behind the other, so their programs are cut at the exchanges into several graphs. */
 #ifndef GLM_RUNTIME_DEVICE_CUDA_H
 #define GLM_RUNTIME_DEVICE_CUDA_H
 

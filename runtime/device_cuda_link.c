@@ -132,8 +132,8 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
 
 struct glm_gpu_own glm_gpu_find_own(const struct glm_gpu *g, const char *name)
 {
-    struct glm_gpu_own k = {
-        .manifest = glm_manifest_find(g->exec->manifests, g->exec->n_manifests, name)};
+    struct glm_gpu_own k = {.manifest =
+                                glm_manifest_find(g->exec->manifests, g->exec->n_manifests, name)};
     for (uint32_t i = 0; k.manifest != NULL && i < g->plan->n_kernels; i++)
         if (strcmp(g->plan->kernels[i].name, name) == 0) {
             k.kernel = &g->plan->kernels[i];

@@ -43,11 +43,10 @@ enum glm_status glm_gpu_nccl_put(struct glm_gpu *g, const struct glm_exec_progra
     const struct glm_gpu_nccl *n = g->nccl;
     const struct glm_gpu_bucket bucket = {program->arena_i, rows, outs};
     const uint64_t bytes = glm_exec_exchange_bytes(s, rows, outs);
-    void *const args[] = {
-        s->to, glm_gpu_pointer(n->received), glm_gpu_pointer(n->received + bytes),
-        glm_gpu_pointer(n->table + find_exchange(n, s) * sizeof n->exchanges[0])};
-    enum glm_status st = glm_nccl_gather(n->ranks, g->stream, glm_gpu_address(s->from), n->received,
-                                         bytes, err);
+    void *const args[] = {s->to, glm_gpu_pointer(n->received), glm_gpu_pointer(n->received + bytes),
+                          glm_gpu_pointer(n->table + find_exchange(n, s) * sizeof n->exchanges[0])};
+    enum glm_status st =
+        glm_nccl_gather(n->ranks, g->stream, glm_gpu_address(s->from), n->received, bytes, err);
     return st == GLM_OK ? glm_gpu_put_own(g, &n->sum, &bucket, args, 4, err) : st;
 }
 
@@ -167,9 +166,8 @@ enum glm_status glm_gpu_nccl_open(struct glm_gpu *g, struct glm_exec *x, struct 
     if (!glm_plan_uses_nccl(g->plan) || x->collective == NULL)
         return GLM_OK;
     g->nccl = calloc(1, sizeof *g->nccl);
-    return g->nccl != NULL
-               ? open_nccl(g, g->nccl, err)
-               : glm_fail(err, GLM_ENOMEM, "cannot exchange by NCCL: out of memory");
+    return g->nccl != NULL ? open_nccl(g, g->nccl, err)
+                           : glm_fail(err, GLM_ENOMEM, "cannot exchange by NCCL: out of memory");
 }
 
 void glm_gpu_nccl_free(struct glm_gpu *g)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges in memory of each other's GPUs: the ranks' inboxes and flags, how ranks get to each
- * other's, and the kernels on the stream. What the kernels do there is kernels-templates/peer.h's. */
+ * other's, and the kernels on the stream. What the kernels do there is kernels-templates/peer.h's.
+ */
 #include "runtime/device_cuda.h"
 
 #include "codegen/process.h"
@@ -85,8 +86,8 @@ enum glm_status glm_gpu_peer_put(struct glm_gpu *g, const struct glm_exec_progra
     while (p->from[i] != s->from || p->to[i] != s->to)
         i++;
     void *const peers = glm_gpu_pointer(p->table);
-    void *const exchange = glm_gpu_pointer(p->table + sizeof(struct glm_peers) +
-                                           i * sizeof(struct glm_peer_exchange));
+    void *const exchange =
+        glm_gpu_pointer(p->table + sizeof(struct glm_peers) + i * sizeof(struct glm_peer_exchange));
     void *const send[] = {s->from, peers, exchange}, *const take[] = {s->to, peers, exchange};
     enum glm_status st = glm_gpu_put_own(g, &p->send, &bucket, send, 3, err);
     return st == GLM_OK ? glm_gpu_put_own(g, &p->take, &bucket, take, 3, err) : st;
@@ -245,9 +246,9 @@ static enum glm_status open_peers(struct glm_gpu *g, struct glm_gpu_peer *p,
     if (st == GLM_OK && usable == GLM_OK)
         st = make_table(g, p, exchanges, err);
     if (st == GLM_OK && usable == GLM_OK)
-        st = glm_watch_new(
-            g->exec->collective, (struct glm_watch_ops){.give_up = give_up, .context = p->gone},
-            &g->watch, err);
+        st = glm_watch_new(g->exec->collective,
+                           (struct glm_watch_ops){.give_up = give_up, .context = p->gone},
+                           &g->watch, err);
     if (st == GLM_OK && usable == GLM_OK)
         glm_log(GLM_LOG_INFO, "exchanges: in memory of each other's GPUs, %llu bytes a rank",
                 (unsigned long long)p->room.bytes);

@@ -36,14 +36,10 @@ static const char *find_all(void *handle, struct calls *c)
         const char *name;
         void *pointer;
     } rows[] = {
-        {"ncclGetVersion", &c->version},
-        {"ncclGetUniqueId", &c->new_id},
-        {"ncclCommInitRank", &c->open},
-        {"ncclCommDestroy", &c->close},
-        {"ncclCommAbort", &c->abort},
-        {"ncclCommGetAsyncError", &c->async_error},
-        {"ncclAllGather", &c->gather},
-        {"ncclGetErrorString", &c->text},
+        {"ncclGetVersion", &c->version}, {"ncclGetUniqueId", &c->new_id},
+        {"ncclCommInitRank", &c->open},  {"ncclCommDestroy", &c->close},
+        {"ncclCommAbort", &c->abort},    {"ncclCommGetAsyncError", &c->async_error},
+        {"ncclAllGather", &c->gather},   {"ncclGetErrorString", &c->text},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         void *symbol = dlsym(handle, rows[i].name);
@@ -67,8 +63,8 @@ static enum glm_status open_library(struct glm_error *err)
     } else {
         const char *missing = find_all(handle, &nccl);
         if (missing != NULL)
-            status = glm_fail(err, GLM_EKERNEL, "cannot use '%s' as NCCL: it has no %s", name,
-                              missing);
+            status =
+                glm_fail(err, GLM_EKERNEL, "cannot use '%s' as NCCL: it has no %s", name, missing);
         else if (nccl.version(&version) != NCCL_OK || version < MIN_VERSION)
             status = glm_fail(err, GLM_EKERNEL,
                               "cannot use NCCL '%s': it is %d.%d, needed is %d.%d or later", name,

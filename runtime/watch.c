@@ -47,7 +47,8 @@ static void *look_on(void *context)
     while (!w->stopping || (w->lost != GLM_OK && !w->given_up)) {
         if (w->lost == GLM_OK && w->looking)
             look(w);
-        if (w->lost != GLM_OK && !w->given_up) { /* without the lock: the stream's end may free it */
+        if (w->lost != GLM_OK &&
+            !w->given_up) { /* without the lock: the stream's end may free it */
             w->given_up = true;
             pthread_mutex_unlock(&w->lock);
             w->ops.give_up(w->ops.context);

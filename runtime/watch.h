@@ -11,8 +11,9 @@
 
 #include <stdbool.h>
 
-/* give_up: called once, on the thread of the watch, when a rank is lost, free at the latest: ends the
- * stream's wait. It may itself wait until the graphs are freed. look: more that can go wrong, or NULL. */
+/* give_up: called once, on the thread of the watch, when a rank is lost, free at the latest: ends
+ * the stream's wait. It may itself wait until the graphs are freed. look: more that can go wrong,
+ * or NULL. */
 struct glm_watch_ops {
     void (*give_up)(void *context);
     enum glm_status (*look)(void *context, struct glm_error *err);

@@ -71,8 +71,8 @@ struct mem_op {
 };
 enum { WAIT_32 = 1, WRITE_32 = 2, WAIT_EQUAL = 1, MAX_OPS = 4 };
 
-/* What a stream runs or a graph holds: a call, a launch, operations, a copy, or where there is no source a
- * fill. */
+/* What a stream runs or a graph holds: a call, a launch, operations, a copy, or where there is no
+ * source a fill. */
 struct node {
     void (*call)(void *argument); /* another library's, of fakeStreamCall */
     void *argument;

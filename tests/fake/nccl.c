@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* NCCL without a GPU, as a library for $GLM_NCCL beside tests/fake/cuda_driver.c: ranks are threads
  * of this process, which meet by the id. What is put on a stream blocks its thread until all ranks
- * have come or the rank's communicator is aborted; the last one moves the bytes. As with NCCL, ranks
- * that ask for unequal sizes, or whose peer never comes, do not go on by themselves.
+ * have come or the rank's communicator is aborted; the last one moves the bytes. As with NCCL,
+ * ranks that ask for unequal sizes, or whose peer never comes, do not go on by themselves.
  *
  * $FAKE_NCCL holds what tests change: "version=21703", "fail=ncclCommInitRank". */
 #include <dlfcn.h>
@@ -117,8 +117,8 @@ CALL(ncclCommInitRank, void **out, int world, struct unique_id id, int rank)
         return INVALID;
     }
     pthread_mutex_lock(&lock);
-    *c = (struct communicator){
-        .next = communicators, .group = find_group(&id, world), .rank = rank};
+    *c =
+        (struct communicator){.next = communicators, .group = find_group(&id, world), .rank = rank};
     communicators = c;
     c->group->n_joined++;
     pthread_cond_broadcast(&changed);

@@ -348,9 +348,8 @@ struct pico *pico_open(const struct pico_options *options)
         p->ranks[i].set = p;
         p->ranks[i].rank = i;
         if (world > 1 && !p->options.twin &&
-            glm_link_listen(links, "127.0.0.1", i, world,
-                            (size_t)glm_message_bytes(p->plans[i]), test_secret, &p->listeners[i],
-                            &p->addresses[i], &err) != GLM_OK)
+            glm_link_listen(links, "127.0.0.1", i, world, (size_t)glm_message_bytes(p->plans[i]),
+                            test_secret, &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
     for (uint32_t i = 1; i < world; i++) {

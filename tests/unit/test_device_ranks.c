@@ -56,7 +56,8 @@ static bool is_right(const struct corner *c, uint32_t world, const unsigned char
 
 static bool works(struct test_device_kernel *kernel, uint32_t world)
 {
-    unsigned char *received = test_alloc(world * MAX_BYTES), *to = test_alloc(world * MAX_BYTES + 4);
+    unsigned char *received = test_alloc(world * MAX_BYTES),
+                  *to = test_alloc(world * MAX_BYTES + 4);
     struct glm_peer_exchange *exchange = test_alloc(sizeof *exchange);
     bool right = true;
     for (uint32_t k = 0; right && k < N_CORNERS; k++) {

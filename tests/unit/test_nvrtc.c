@@ -253,12 +253,10 @@ static void the_kernels_between_gpus_compile(void **state)
     struct fixture *f = *state;
     struct glm_plan_param world = {.name = "WORLD", .value = 2, .origin = "lane.ranks"};
     struct glm_plan_param most = {.name = "WORLD", .value = 8, .origin = "lane.ranks"};
-    struct glm_plan_kernel kernels[] = {{"peer_send", "peer_send", &world, 1},
-                                        {"peer_take", "peer_take", &world, 1},
-                                        {"peer_send.2", "peer_send", &most, 1},
-                                        {"peer_take.2", "peer_take", &most, 1},
-                                        {"rank_sum", "rank_sum", &world, 1},
-                                        {"rank_sum.2", "rank_sum", &most, 1}};
+    struct glm_plan_kernel kernels[] = {
+        {"peer_send", "peer_send", &world, 1},  {"peer_take", "peer_take", &world, 1},
+        {"peer_send.2", "peer_send", &most, 1}, {"peer_take.2", "peer_take", &most, 1},
+        {"rank_sum", "rank_sum", &world, 1},    {"rank_sum.2", "rank_sum", &most, 1}};
     need_nvrtc(*state);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         f->plan = (struct glm_plan){
