@@ -64,7 +64,7 @@ static enum glm_status measure(const struct glm_lane *lane, const struct glm_cap
     memset(parts, 0, N_PARTS * sizeof parts[0]);
     for (uint32_t i = 0; i < p->n_weights; i++) {
         const struct glm_plan_weight *w = &p->weights[i];
-        uint64_t bytes = (w->bytes + GLM_PLAN_ALIGN - 1) / GLM_PLAN_ALIGN * GLM_PLAN_ALIGN;
+        uint64_t bytes = glm_plan_align(w->bytes);
         parts[part_of_class[r->classes[i]]] += bytes * (w->n_layers ? w->n_layers : 1);
     }
     for (uint32_t i = 0; i < p->n_states; i++) {

@@ -21,7 +21,6 @@ enum { MANIFEST_MAX_BYTES = 256 * 1024, MANIFEST_MAX_PARAMS = 48, MAX_SPILL_BYTE
  * capabilities). */
 enum { WARP = 32, MAX_BLOCK = 1024, MAX_MIN_BLOCKS = 32, MAX_SHARED_BYTES = 101376 };
 enum { MAX_GRID_X = 0x7fffffff, MAX_GRID_YZ = 65535, MAX_TICKETS = 1 << 20, MAX_ROWS = 1 << 20 };
-enum { MAX_ROUNDINGS = 16 };
 #define MAX_SCRATCH_BYTES 1099511627776.0 /* 2^40 */
 
 static const char *const dtypes[] = {"act", "f32", "bf16", "i32", "form", "state", "any", NULL};
@@ -339,10 +338,9 @@ static void try_expressions(struct json_reader *r, const struct glm_manifest *m)
 static void parse_tree(struct json_reader *r, const char *name, const cJSON *tree,
                        struct glm_manifest *m)
 {
-    static const char *const keys[] = {"name",      "help",      "args",      "params",
-                                       "scratch",   "read",      "write",     "ops",
-                                       "reduction", "oracle",    "tolerance", "spill_limit_bytes",
-                                       "launch",    "roundings", NULL};
+    static const char *const keys[] = {
+        "name", "help",      "args",   "params",    "scratch",           "read",   "write",
+        "ops",  "reduction", "oracle", "tolerance", "spill_limit_bytes", "launch", NULL};
     if (!json_object(r, tree, keys))
         return;
     m->name = json_text(r, tree, "name");
@@ -356,9 +354,6 @@ static void parse_tree(struct json_reader *r, const char *name, const cJSON *tre
     m->reduction = json_text(r, tree, "reduction");
     m->oracle = json_text(r, tree, "oracle");
     m->tolerance = json_double(r, tree, "tolerance", 0, 1);
-    m->roundings = cJSON_HasObjectItem(tree, "roundings")
-                       ? (uint32_t)json_u64(r, tree, "roundings", 1, MAX_ROUNDINGS)
-                       : 1;
     m->spill_limit_bytes = (uint32_t)json_u64(r, tree, "spill_limit_bytes", 0, MAX_SPILL_BYTES);
     parse_launch(r, tree, m);
     if (json_ok(r) && !lower_name(m->name))

@@ -61,8 +61,6 @@ struct glm_manifest {
     const char *reduction;          /* the fixed order of its sums, in words */
     const char *oracle;
     double tolerance;
-    uint32_t roundings; /* to an activation, one after another, on the way to an output: a sum in
-                           another order may turn each by a unit in the last place */
     uint32_t spill_limit_bytes;
     const struct glm_manifest_launch *launch; /* NULL: there is no CUDA body */
 };

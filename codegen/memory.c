@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t align_up(uint64_t bytes)
+uint64_t glm_plan_align(uint64_t bytes)
 {
     return (bytes + GLM_PLAN_ALIGN - 1) / GLM_PLAN_ALIGN * GLM_PLAN_ALIGN;
 }
@@ -31,7 +31,7 @@ uint64_t glm_plane_bytes(const struct glm_plan_state *s, const struct glm_plan_l
         rows = (uint64_t)l->n_slots * s->versions;
     if (s->unit == GLM_UNIT_RING)
         rows = (uint64_t)l->n_slots * s->ring;
-    return align_up(rows * s->row_bytes);
+    return glm_plan_align(rows * s->row_bytes);
 }
 
 uint64_t glm_extent_bytes(const struct glm_plan *p)
@@ -226,7 +226,7 @@ enum glm_status glm_arena_bytes(const struct glm_plan *p, uint32_t arena_i, uint
             return glm_fail(err, GLM_EPLAN, "cannot size buffer '%s': unknown dtype '%s'", f->name,
                             f->dtype);
         if (used[i])
-            sum += align_up(rows * f->n_cols * element);
+            sum += glm_plan_align(rows * f->n_cols * element);
     }
     if (st == GLM_OK)
         *bytes = sum;
@@ -269,7 +269,7 @@ enum glm_status glm_scratch_bytes(const struct glm_plan *p, const struct glm_man
                      .err = err};
     enum glm_status st = walk_launches(&w);
     if (st == GLM_OK)
-        *bytes = align_up(w.scratch) + align_up(w.tickets);
+        *bytes = glm_plan_align(w.scratch) + glm_plan_align(w.tickets);
     return st;
 }
 
@@ -285,8 +285,8 @@ enum glm_status glm_cuda_scratch(const struct glm_plan *p, const struct glm_mani
                      .err = err};
     enum glm_status st = walk_launches(&w);
     if (st == GLM_OK) {
-        *scratch_bytes = align_up(w.scratch);
-        *ticket_bytes = align_up(w.tickets);
+        *scratch_bytes = glm_plan_align(w.scratch);
+        *ticket_bytes = glm_plan_align(w.tickets);
     }
     return st;
 }

@@ -10,6 +10,8 @@
 
 enum { GLM_PLAN_ALIGN = 64, GLM_PLAN_EXTENT = 2048 };
 
+/* Bytes up to where the next thing may start. */
+uint64_t glm_plan_align(uint64_t bytes);
 /* Bytes of one plane (one layer) of a state under the plan's limits. */
 uint64_t glm_plane_bytes(const struct glm_plan_state *s, const struct glm_plan_limits *l);
 /* Bytes that one more pool extent of 2048 tokens takes over all planes. */

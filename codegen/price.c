@@ -3,6 +3,7 @@
  * time from a device's own figures (design 5). Owns no figure of a kernel:
  * those are its manifest's. */
 #include "codegen/graph.h"
+#include "codegen/memory.h"
 
 #include <string.h>
 
@@ -109,6 +110,18 @@ static void price_argument(const struct pricing *p, const struct glm_manifest *m
     }
 }
 
+/* How many launches take all rows: on a GPU several where the manifest bounds one. */
+static enum glm_status count_launches(const struct pricing *p, const struct glm_manifest *m,
+                                      const struct glm_plan_kernel *k, uint32_t *n)
+{
+    struct glm_launch_shape shape = {.n_launches = 1};
+    enum glm_status st = GLM_OK;
+    if (glm_plan_uses_cuda(p->plan))
+        st = glm_manifest_shape(m, k, p->at, &shape, p->err);
+    *n = shape.n_launches;
+    return st;
+}
+
 static enum glm_status price_kernel(struct pricing *p, const struct glm_plan_step *step)
 {
     const char *name = step->name;
@@ -132,6 +145,10 @@ static enum glm_status price_kernel(struct pricing *p, const struct glm_plan_ste
         if (st != GLM_OK)
             return st;
     }
+    uint32_t n_launches;
+    enum glm_status st = count_launches(p, m, k, &n_launches);
+    if (st != GLM_OK)
+        return st;
     one.exl3_weights = exl3_weights(k, one.read_bytes);
     for (uint32_t i = 0; i < step->n_args; i++)
         price_argument(p, m, &step->args[i], &one);
@@ -146,7 +163,7 @@ static enum glm_status price_kernel(struct pricing *p, const struct glm_plan_ste
         into[i]->state_bytes += p->n_times * one.state_bytes;
         into[i]->ops += p->n_times * one.ops;
         into[i]->exl3_weights += p->n_times * one.exl3_weights;
-        into[i]->n_kernels += p->n_times;
+        into[i]->n_kernels += p->n_times * n_launches;
     }
     return GLM_OK;
 }

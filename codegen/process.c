@@ -95,8 +95,7 @@ bool glm_plan_uses_peers(const struct glm_plan *p)
 
 struct glm_peer_room glm_peer_room(const struct glm_plan *p)
 {
-    struct glm_peer_room r = {.slot_bytes = (glm_message_bytes(p) + GLM_PLAN_ALIGN - 1) /
-                                            GLM_PLAN_ALIGN * GLM_PLAN_ALIGN};
+    struct glm_peer_room r = {.slot_bytes = glm_plan_align(glm_message_bytes(p))};
     r.n_parts = (r.slot_bytes + GLM_PEER_PART_BYTES - 1) / GLM_PEER_PART_BYTES;
     r.bytes = p->world * (2 * r.slot_bytes + r.n_parts * sizeof(uint64_t));
     r.bytes = (r.bytes + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;

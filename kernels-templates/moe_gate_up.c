@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The picked experts' gate and up with SwiGLU between: h[r, slot] = silu(gate x) * (up x). Picks
- * are grouped by expert; the threads take turns at (expert, block of outputs), and whoever has one
- * reads its weights once for all rows of the expert. Products: exl3.h, dots.h. */
+/* The picked experts' gate and up with SwiGLU between, rounded once: h[r, slot] = silu(gate x) *
+ * (up x). Picks are grouped by expert; the threads take turns at (expert, block of outputs), and
+ * whoever has one reads its weights once for all rows of the expert. Products: exl3.h, dots.h. */
 #include "dots.h"
 #include "experts.h"
 #if defined(GLM_FORM_exl3)
@@ -48,7 +48,7 @@ static void block_exl3(const struct work *w, const int32_t *picks, int n, int32_
         glm_exl3_rotate_out(z[1] + (size_t)picks[m] * GLM_I, svh[1], u);
         act_t *h = w->h + (size_t)picks[m] * GLM_I + block * BLOCK;
         for (int i = 0; i < 8; i++)
-            glm_store_act(h + 16 * i, glm_swiglu16(g[i], u[i], GLM_LIMIT));
+            glm_store_act(h + 16 * i, glm_swiglu16_fused(g[i], u[i], GLM_LIMIT));
     }
 }
 #else
@@ -69,8 +69,9 @@ static void block_bf16(const struct work *w, const int32_t *picks, int n, int32_
                               GLM_D, out[i]);
             for (int m = 0; m < rows; m++)
                 for (int j = 0; j < OUTPUTS; j++)
-                    w->h[(size_t)picks[first + m] * GLM_I + (size_t)(n0 + j)] = glm_f32_act(
-                        glm_swiglu(out[0][OUTPUTS * m + j], out[1][OUTPUTS * m + j], GLM_LIMIT));
+                    w->h[(size_t)picks[first + m] * GLM_I + (size_t)(n0 + j)] =
+                        glm_f32_act(glm_swiglu_fused(out[0][OUTPUTS * m + j],
+                                                     out[1][OUTPUTS * m + j], GLM_LIMIT));
         }
     }
 }

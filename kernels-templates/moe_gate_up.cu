@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The picked experts' gate and up with SwiGLU between: h[r, slot] = silu(gate x) * (up x). A block
- * has a distinct expert of the round and a block of its outputs, 128 under exl3, 16 under bf16, for
- * all rows that picked it. Products: exl3.cuh, dots.cuh. */
+/* The picked experts' gate and up with SwiGLU between, rounded once: h[r, slot] = silu(gate x) *
+ * (up x). A block has a distinct expert of the round and a block of its outputs, 128 under exl3, 16
+ * under bf16, for all rows that picked it. Products: exl3.cuh, dots.cuh. */
 #define GLM_DOTS_FORM  GLM_DOTS_BF16
 #define GLM_DOTS_K     GLM_D
 #define GLM_DOTS_TILES 1
@@ -46,7 +46,7 @@ GLM_INLINE void work_picks(const struct work *a, const int32_t *picks, int32_t n
         glm_exl3_rotate_out(&m[1], z[1][r], up);
         GLM_UNROLL
         for (int i = 0; i < 4; i++)
-            gate[i] = glm_swiglu(gate[i], up[i], GLM_LIMIT);
+            gate[i] = glm_swiglu_fused(gate[i], up[i], GLM_LIMIT);
         const glm_u32x2 two = {{glm_pack_bf16(gate[0], gate[1]), glm_pack_bf16(gate[2], gate[3])}};
         glm_store8(a->h + (size_t)picks[r] * GLM_I + a->block * GLM_EXL3_BLOCK + 4 * glm_lane(),
                    two);
@@ -71,7 +71,7 @@ GLM_INLINE void work_picks(const struct work *a, const int32_t *picks, int32_t n
     for (int32_t i = glm_thread(); i < n * GLM_DOTS_OUTPUTS; i += GLM_BLOCK) {
         const int32_t r = i / GLM_DOTS_OUTPUTS, c = i % GLM_DOTS_OUTPUTS;
         a->h[(size_t)picks[r] * GLM_I + n0 + c] =
-            glm_f32_act(glm_swiglu(z[0][r][c], z[1][r][c], GLM_LIMIT));
+            glm_f32_act(glm_swiglu_fused(z[0][r][c], z[1][r][c], GLM_LIMIT));
     }
     glm_barrier();
 }

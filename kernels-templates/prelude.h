@@ -775,11 +775,15 @@ GLM_INLINE void glm_hadamard128(glm_f32x16 block[8])
 
 /* ---- SwiGLU, as scalar.h has it ---- */
 
+GLM_INLINE glm_f32x16 glm_swiglu16_fused(glm_f32x16 gate, glm_f32x16 up, float limit)
+{
+    up = glm_max(glm_min(up, glm_splat(limit)), glm_splat(-limit));
+    return glm_mul(glm_silu16(glm_min(gate, glm_splat(limit))), up);
+}
 GLM_INLINE glm_f32x16 glm_swiglu16(glm_f32x16 gate, glm_f32x16 up, float limit)
 {
-    gate = glm_min(glm_round_act16(gate), glm_splat(limit));
-    up = glm_max(glm_min(glm_round_act16(up), glm_splat(limit)), glm_splat(-limit));
-    return glm_mul(glm_round_act16(glm_silu16(gate)), up);
+    up = glm_max(glm_min(up, glm_splat(limit)), glm_splat(-limit));
+    return glm_mul(glm_round_act16(glm_silu16(glm_min(gate, glm_splat(limit)))), up);
 }
 
 /* ---- Threads ---- */

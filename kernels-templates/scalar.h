@@ -187,11 +187,15 @@ GLM_INLINE float glm_softplus(float x)
 /* ---- SwiGLU with the gate clamped above only (docs/model.md 5) ---- */
 
 /* silu(min(gate, limit)) * clip(up): still to be stored as an activation, which rounds it. */
+GLM_INLINE float glm_swiglu_fused(float gate, float up, float limit)
+{
+    return glm_silu(glm_min1(gate, limit)) * glm_max1(glm_min1(up, limit), -limit);
+}
+/* The same of stored activations: silu is rounded as one. */
 GLM_INLINE float glm_swiglu(float gate, float up, float limit)
 {
-    gate = glm_min1(glm_round_act(gate), limit);
-    up = glm_max1(glm_min1(glm_round_act(up), limit), -limit);
-    return glm_round_act(glm_silu(gate)) * up;
+    gate = glm_round_act(glm_silu(glm_min1(gate, limit)));
+    return gate * glm_max1(glm_min1(up, limit), -limit);
 }
 
 /* x^(-1/2), of a mean square and its epsilon. */

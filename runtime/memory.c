@@ -7,14 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static uint64_t align_up(uint64_t bytes)
-{
-    return (bytes + GLM_PLAN_ALIGN - 1) / GLM_PLAN_ALIGN * GLM_PLAN_ALIGN;
-}
-
 uint64_t glm_weight_stride(const struct glm_plan_weight *w)
 {
-    return align_up(w->bytes);
+    return glm_plan_align(w->bytes);
 }
 
 enum glm_status glm_name_bind(const char *name, size_t len, uint32_t layer, char *out, size_t size,

@@ -14,7 +14,6 @@
 /* What was seen of one kernel template. */
 struct glm_selftest_row {
     const char *template_name;
-    uint32_t roundings; /* the manifest's */
     uint64_t n_steps;
     double worst_ulp; /* |gpu - host| of bf16 values, in units of the last place of a bf16 at
                          max(|host|, root mean square of the host's row) */
@@ -55,8 +54,7 @@ const struct glm_selftest_row *glm_selftest_rows(const struct glm_selftest *t, u
                                                  enum glm_status *status, struct glm_error *err);
 /* Has the plan's kernel of that index been compared? */
 bool glm_selftest_ran(const struct glm_selftest *t, uint32_t kernel_i);
-/* Is a row within what the CUDA back end promises: a unit in the last place a rounding, 1e-5, equal
- * codes? */
+/* Is a row within what the CUDA back end promises: 1 unit in the last place, 1e-5, equal codes? */
 bool glm_selftest_passed(const struct glm_selftest_row *row);
 
 #endif

@@ -197,7 +197,8 @@ static void a_spill_over_the_limit_is_refused_with_both_numbers(void **state)
     assert_non_null(strstr(f->err.message, "manifest 'toy' allows 0"));
 }
 
-/* ---- The corner set: kernels of the golden plans whose template has a CUDA body ---- */
+/* ---- The corner set: kernels of the golden plans whose template has a CUDA body, and those that
+ * decode EXL3 at other rates too ---- */
 
 static void add_plan(struct fixture *f, const char *path, struct glm_plan *all,
                      const struct glm_manifest *manifests, uint32_t n_manifests)
@@ -210,6 +211,34 @@ static void add_plan(struct fixture *f, const char *path, struct glm_plan *all,
     for (uint32_t k = 0; k < p->n_kernels && all->n_kernels < 8192; k++)
         if (glm_manifest_find(manifests, n_manifests, p->kernels[k].template_name)->launch != NULL)
             all->kernels[all->n_kernels++] = p->kernels[k];
+}
+
+/* The ends of what a rate may be, and rates whose values lie across words. */
+static void add_rates(struct fixture *f, struct glm_plan *all)
+{
+    static const struct {
+        int64_t bits;
+        const char *codebook;
+    } rates[] = {{1, "mul1"}, {3, "3inst"}, {6, "mul1"}, {8, "3inst"}};
+    for (uint32_t k = 0, n = all->n_kernels; k < n; k++)
+        for (size_t r = 0; r < sizeof rates / sizeof rates[0]; r++) {
+            struct glm_plan_kernel at = all->kernels[k];
+            struct glm_plan_param *params =
+                ARENA_ARRAY(&f->arena, at.n_params, struct glm_plan_param);
+            bool decodes = false;
+            for (uint32_t i = 0; i < at.n_params; i++) {
+                params[i] = at.params[i];
+                if (strcmp(params[i].name, "BITS") == 0 && params[i].value > 0) {
+                    params[i].value = rates[r].bits;
+                    decodes = true;
+                } else if (strcmp(params[i].name, "CODEBOOK") == 0) {
+                    params[i].text = rates[r].codebook;
+                }
+            }
+            at.params = params;
+            if (decodes && all->n_kernels < 8192)
+                all->kernels[all->n_kernels++] = at;
+        }
 }
 
 static struct glm_plan golden_kernels(struct fixture *f, const char *pattern)
@@ -225,6 +254,7 @@ static struct glm_plan golden_kernels(struct fixture *f, const char *pattern)
     for (size_t i = 0; i < found.gl_pathc; i++)
         add_plan(f, found.gl_pathv[i], &all, manifests, n_manifests);
     globfree(&found);
+    add_rates(f, &all);
     return all;
 }
 
