@@ -92,8 +92,8 @@ $(TESTS): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $(BUILD)/libsupport.a $(LIBR
 	$(if $(V),,@echo "  LD  $@")
 	$(Q)$(CROSS)$(CC) $(ALL_LDFLAGS) $(filter %.o,$^) $(filter %.a,$^) $(LIBS) $(CLI_LIBS) -lcmocka -o $@
 
-# A GPU without a GPU: CUDA's driver, and its compiler, which is one to C++.
-FAKES := $(BUILD)/tests/fake/cuda_driver.so $(BUILD)/tests/fake/nvrtc.so
+# A GPU without a GPU: CUDA's driver, its compiler, which is one to C++, and NCCL.
+FAKES := $(addprefix $(BUILD)/tests/fake/,cuda_driver.so nvrtc.so nccl.so)
 $(FAKES): $(BUILD)/tests/fake/%.so: tests/fake/%.c kernels-templates/cuda_abi.h tests/simt/compile.h tests/simt/launch.h
 	@mkdir -p $(@D)
 	$(Q)$(CROSS)$(CC) $(ALL_CFLAGS) -DFAKE_ROOT='"$(CURDIR)"' $(ALL_LDFLAGS) -fPIC -shared $< -ldl -o $@

@@ -11,6 +11,8 @@
 #include "cli/progress.h"
 #include "cli/signals.h"
 #include "codegen/kernels.h"
+#include "codegen/process.h"
+#include "runtime/nccl.h"
 #include "runtime/state_dir.h"
 #include "runtime/tokenizer_fit.h"
 
@@ -67,28 +69,32 @@ static enum glm_status check_can_run(const struct compiled *c, struct glm_error 
                             "only, others can be planned",
                             r, node->name, node->host);
     }
-    if (lane->n_ranks > 1 && cluster->transport != GLM_TRANSPORT_SHM &&
-        cluster->transport != GLM_TRANSPORT_TCP) {
-        enum glm_status status = glm_fail(
-            err, GLM_EFABRIC, "lane '%s' goes over '%s': this version applies shm and tcp only",
-            lane->name, glm_transport_text(cluster->transport));
+    if (lane->n_ranks > 1 && cluster->transport == GLM_TRANSPORT_ROCE) {
+        enum glm_status status =
+            glm_fail(err, GLM_EFABRIC,
+                     "lane '%s' goes over '%s': this version applies shm, tcp and nccl only",
+                     lane->name, glm_transport_text(cluster->transport));
         glm_error_hint(err, "fabric: { transport: shm }");
         return status;
     }
     return GLM_OK;
 }
 
-/* A GPU that is not there, or not what the spec says, was planned for; it cannot be applied. */
+/* A GPU that is not there, or not what the spec says, was planned for; it cannot be applied. Nor
+ * can a lane over NCCL where that is missing. */
 static enum glm_status check_gpus(const struct compiled *c, struct glm_error *err)
 {
     const struct glm_lane *lane = compiled_lane(c);
     struct glm_cuda_facts ignored;
+    int version;
     enum glm_status status = GLM_OK;
     for (uint32_t r = 0; status == GLM_OK && r < lane->n_ranks; r++) {
         const struct glm_node *node = &c->cluster->nodes[lane->ranks[r]];
         if (node->device != GLM_DEVICE_CPU)
             status = gpu_facts(node, &ignored, err);
     }
+    if (status == GLM_OK && glm_plan_uses_nccl(c->plans[0]))
+        status = glm_nccl_library(&version, err);
     return status;
 }
 

@@ -189,6 +189,11 @@ static void build_peers(struct glm_builder *b)
                          GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks")));
 }
 
+static bool has_nccl(const struct glm_builder *b)
+{
+    return b->world > 1 && b->cluster->transport == GLM_TRANSPORT_NCCL;
+}
+
 /* ---- one rank ---- */
 
 static uint32_t decode_rows(const struct glm_lane *lane)
@@ -222,6 +227,9 @@ static enum glm_status build_rank(struct glm_builder *b, const char *target,
         glm_build_converters(b);
     if (has_peers(b))
         build_peers(b);
+    if (has_nccl(b))
+        glm_build_kernel(b, GLM_RANK_SUM, GLM_RANK_SUM,
+                         GLM_PARAMS(GLM_INT("WORLD", b->world, "lane.ranks")));
     if (b->status != GLM_OK)
         return b->status;
     *p = (struct glm_plan){

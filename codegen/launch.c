@@ -90,6 +90,16 @@ enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *ou
     return GLM_OK;
 }
 
+const char *glm_launch_links(const struct glm_launch_file *l)
+{
+    if (strcmp(l->transport, "nccl") != 0)
+        return l->transport;
+    for (uint32_t r = 1; r < l->n_ranks; r++)
+        if (strcmp(l->ranks[r].host, l->ranks[0].host) != 0)
+            return "tcp";
+    return "shm";
+}
+
 bool glm_launch_gpu(const struct glm_launch_rank *rank, uint32_t *gpu)
 {
     enum glm_device_kind kind;

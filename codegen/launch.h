@@ -31,7 +31,7 @@ struct glm_launch_file {
     const char *target;     /* host ISA or sm_* */
     const char *checkpoint; /* absolute folder or synthetic:… */
     char checkpoint_digest[65];
-    const char *transport; /* "shm" or "tcp" */
+    const char *transport; /* "shm", "tcp" or "nccl" */
     const char *listen_host;
     uint16_t listen_port;
     const char *served_name;
@@ -51,6 +51,9 @@ enum glm_status glm_launch_write(const struct glm_launch_file *l, struct buf *ou
                                  struct glm_error *err);
 enum glm_status glm_launch_read(const char *json, size_t len, struct arena *arena,
                                 struct glm_launch_file **out, struct glm_error *err);
+
+/* The links of its ranks: where NCCL carries the exchanges, "shm" on one host, else "tcp". */
+const char *glm_launch_links(const struct glm_launch_file *l);
 
 /* Whether the rank is on a GPU, and its index. */
 bool glm_launch_gpu(const struct glm_launch_rank *rank, uint32_t *gpu);

@@ -102,6 +102,16 @@ struct glm_peer_room glm_peer_room(const struct glm_plan *p)
     return r;
 }
 
+bool glm_plan_uses_nccl(const struct glm_plan *p)
+{
+    return glm_plan_kernel(p, GLM_RANK_SUM) != NULL;
+}
+
+uint64_t glm_received_bytes(const struct glm_plan *p)
+{
+    return (p->world * glm_message_bytes(p) + SHARED_ALIGN - 1) / SHARED_ALIGN * SHARED_ALIGN;
+}
+
 uint64_t glm_request_bytes(uint64_t max_body_bytes, uint32_t window_tokens)
 {
     return 4 * max_body_bytes + 2 * (uint64_t)window_tokens * GLM_JSON_VALUE_BYTES +

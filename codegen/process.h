@@ -58,6 +58,12 @@ struct glm_peer_room {
 };
 struct glm_peer_room glm_peer_room(const struct glm_plan *p);
 
+/* Do its exchanges go by NCCL? Then what a rank receives before it is summed or laid out, in its
+ * GPU's memory. */
+#define GLM_RANK_SUM "rank_sum"
+bool glm_plan_uses_nccl(const struct glm_plan *p);
+uint64_t glm_received_bytes(const struct glm_plan *p);
+
 /* Bodies and what is read from them, over all requests: the head answers 429 beyond. Four bodies of
  * the largest size, two windows of token ids being read, and every connection with a small request
  * that waits. */

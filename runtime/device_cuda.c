@@ -40,7 +40,8 @@ static void gpu_free(struct glm_device *d)
     /* Something is on its way only after a failure: then nobody needs it. */
     if (g->proxy != NULL && !glm_proxy_is_idle(g->proxy))
         glm_collective_abort(g->exec->collective);
-    glm_gpu_peer_give_up(g);
+    if (g->watch != NULL)
+        glm_watch_give_up(g->watch);
     if (usable && g->stream != NULL)
         (void)glm_cuda_stream_wait(g->cuda, g->stream, NULL);
     glm_proxy_free(g->proxy);
@@ -48,6 +49,7 @@ static void gpu_free(struct glm_device *d)
         end_load(d);
         glm_gpu_unlink(g);
         glm_gpu_peer_free(g);
+        glm_gpu_nccl_free(g);
         for (uint32_t i = 0; i < g->n_kernels; i++)
             glm_cuda_kernel_unload(g->cuda, &g->kernels[i]);
         glm_cuda_free(g->cuda, g->memory);

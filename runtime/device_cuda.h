@@ -9,18 +9,20 @@
  *
  * Where every rank has a GPU of one host to itself and the driver lets the GPUs reach each other,
  * exchanges are kernels between the others (kernels-templates/peer.h), and the host only looks
- * whether all ranks are there. Else they go through page-locked memory and the collective's links.
- * Where the rank has its GPU to itself they lie inside the graph too, and a proxy runs them while
- * the stream waits. Ranks that share
- * a GPU wait on the host: the driver does not see that their streams wait for each other and may
- * put one behind the other, so their programs are cut at the exchanges into several graphs. */
+ * whether all ranks are there (watch.h). So it is where the lane's transport is NCCL. Else they go
+ * through page-locked memory and the collective's links. Where the rank has its GPU to itself they
+ * lie inside the graph too, and a proxy runs them while the stream waits. Ranks that share a GPU
+ * wait on the host: the driver does not see that their streams wait for each other and may put one
+ * behind the other, so their programs are cut at the exchanges into several graphs. */
 #ifndef GLM_RUNTIME_DEVICE_CUDA_H
 #define GLM_RUNTIME_DEVICE_CUDA_H
 
+#include "kernels-templates/peer.h"
 #include "runtime/cuda.h"
 #include "runtime/device.h"
 #include "runtime/exec_step.h"
 #include "runtime/proxy.h"
+#include "runtime/watch.h"
 
 enum {
     GLM_GPU_STAGES = 8, /* round tables on their way at once */
@@ -83,8 +85,10 @@ struct glm_gpu {
     struct glm_gpu_program *programs; /* one a program of exec */
     void *send, *receive;             /* page-locked, of an exchange */
     struct glm_proxy_words *words;    /* page-locked */
-    struct glm_proxy *proxy;          /* NULL: the GPU is shared, peers meet, or nothing to do */
+    struct glm_proxy *proxy;          /* NULL: the GPU is shared, runs them, or nothing to do */
     struct glm_gpu_peer *peer;        /* NULL: GPUs do not meet */
+    struct glm_gpu_nccl *nccl;        /* NULL: the lane's transport is another */
+    struct glm_watch *watch;          /* NULL: the host runs exchanges */
     struct glm_gpu_span spans[GLM_GPU_SPANS];
     uint32_t n_spans;
     unsigned char *seen; /* what `view` last gave */
@@ -133,6 +137,23 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
 /* Wanted rows of a bucket of that many rows. */
 uint64_t glm_gpu_outs(const struct glm_gpu_table *t, uint64_t rows);
 
+/* A kernel that no step names: the runtime puts it with its own arguments. */
+struct glm_gpu_own {
+    const struct glm_manifest *manifest;
+    const struct glm_plan_kernel *kernel;
+    const struct glm_cuda_kernel *loaded; /* NULL: the plan has none */
+};
+struct glm_gpu_bucket {
+    uint32_t arena_i;
+    uint64_t rows, outs;
+};
+struct glm_gpu_own glm_gpu_find_own(const struct glm_gpu *g, const char *name);
+enum glm_status glm_gpu_put_own(struct glm_gpu *g, const struct glm_gpu_own *k,
+                                const struct glm_gpu_bucket *bucket, void *const *args,
+                                uint32_t n_args, struct glm_error *err);
+/* An exchange as such a kernel sees it. */
+struct glm_peer_exchange glm_gpu_describe(const struct glm_exec_step *s);
+
 /* ---- Exchanges in memory of each other's GPUs (device_cuda_peer.c) ---- */
 
 /* Where the plan has kernels for it: every rank opens the others' memory, or none does. g->peer
@@ -145,14 +166,17 @@ void glm_gpu_peer_free(struct glm_gpu *g);
 enum glm_status glm_gpu_peer_put(struct glm_gpu *g, const struct glm_exec_program *p,
                                  const struct glm_exec_step *s, uint64_t rows, uint64_t outs,
                                  struct glm_error *err);
-/* From here on somebody looks after the ranks while the stream may wait for them; the exchanges of
- * the round are noted. */
-void glm_gpu_peer_begin(struct glm_gpu *g, const struct glm_exec_program *p,
-                        const struct glm_round *round);
-/* The stream is through, or it failed. GLM_EPEER once a rank is lost: results are lost too. */
-enum glm_status glm_gpu_peer_end(struct glm_gpu *g, bool failed, struct glm_error *err);
-/* Nobody on this GPU waits any more. */
-void glm_gpu_peer_give_up(struct glm_gpu *g);
+
+/* ---- Exchanges by NCCL (device_cuda_nccl.c) ---- */
+
+/* Where the plan has its kernel. The collective must be idle; all ranks call it. GLM_EKERNEL naming
+ * the package when the library is missing. */
+enum glm_status glm_gpu_nccl_open(struct glm_gpu *g, struct glm_exec *x, struct glm_error *err);
+/* The stream rests and its graphs are freed: NCCL waits for them. NULL: nothing. */
+void glm_gpu_nccl_free(struct glm_gpu *g);
+enum glm_status glm_gpu_nccl_put(struct glm_gpu *g, const struct glm_exec_program *p,
+                                 const struct glm_exec_step *s, uint64_t rows, uint64_t outs,
+                                 struct glm_error *err);
 
 /* ---- Running ---- */
 

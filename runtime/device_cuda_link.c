@@ -68,7 +68,7 @@ static enum glm_status cut_segments(struct glm_gpu *g, const struct glm_exec_pro
         struct glm_gpu_segment *last = l->n_segments > 0 ? &l->segments[l->n_segments - 1] : NULL;
         bool exchange = glm_gpu_is_exchange(g, &p->steps[i]);
         l->n_exchanges += exchange;
-        exchange = exchange && g->proxy == NULL && g->peer == NULL;
+        exchange = exchange && g->proxy == NULL && g->watch == NULL;
         if (last == NULL || last->exchange || exchange)
             l->segments[l->n_segments++] = (struct glm_gpu_segment){i, i + 1, exchange};
         else
@@ -101,8 +101,9 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
     if (s->kind != GLM_STEP_KERNEL) {
         uint64_t bytes = glm_exec_exchange_bytes(s, rows, outs);
         if (bytes > 0 && glm_gpu_is_exchange(g, s))
-            return g->peer != NULL ? glm_gpu_peer_put(g, p, s, rows, outs, err)
-                                   : put_exchange(g, s, bytes, err);
+            return g->peer != NULL   ? glm_gpu_peer_put(g, p, s, rows, outs, err)
+                   : g->nccl != NULL ? glm_gpu_nccl_put(g, p, s, rows, outs, err)
+                                     : put_exchange(g, s, bytes, err);
         if (s->from == s->to || bytes == 0)
             return GLM_OK;
         return glm_cuda_copy(g->cuda, g->stream, glm_gpu_address(s->to), glm_gpu_address(s->from),
@@ -127,6 +128,48 @@ enum glm_status glm_gpu_put_step(struct glm_gpu *g, const struct glm_exec_progra
         st = glm_cuda_launch(g->cuda, g->stream, &launch, err);
     }
     return st;
+}
+
+struct glm_gpu_own glm_gpu_find_own(const struct glm_gpu *g, const char *name)
+{
+    struct glm_gpu_own k = {.manifest =
+                                glm_manifest_find(g->exec->manifests, g->exec->n_manifests, name)};
+    for (uint32_t i = 0; k.manifest != NULL && i < g->plan->n_kernels; i++)
+        if (strcmp(g->plan->kernels[i].name, name) == 0) {
+            k.kernel = &g->plan->kernels[i];
+            k.loaded = &g->kernels[i];
+        }
+    return k;
+}
+
+enum glm_status glm_gpu_put_own(struct glm_gpu *g, const struct glm_gpu_own *k,
+                                const struct glm_gpu_bucket *bucket, void *const *args,
+                                uint32_t n_args, struct glm_error *err)
+{
+    const struct glm_cost_context cost = {
+        .R = (double)bucket->rows, .O = (double)bucket->outs, .S = 1};
+    struct glm_launch_shape shape;
+    enum glm_status st = glm_manifest_shape(k->manifest, k->kernel, &cost, &shape, err);
+    if (st != GLM_OK)
+        return st;
+    struct glm_cuda_launch launch = {
+        .name = k->kernel->name,
+        .kernel = k->loaded,
+        .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+        .block = shape.block,
+        .shared_bytes = shape.shared_bytes,
+        .args = {.round = glm_gpu_pointer(g->tables[bucket->arena_i].at)}};
+    memcpy(launch.args.args, args, n_args * sizeof *args);
+    return glm_cuda_launch(g->cuda, g->stream, &launch, err);
+}
+
+struct glm_peer_exchange glm_gpu_describe(const struct glm_exec_step *s)
+{
+    return (struct glm_peer_exchange){.row_bytes = s->row_bytes,
+                                      .per = s->per == GLM_PER_ROW   ? GLM_PEER_PER_ROW
+                                             : s->per == GLM_PER_OUT ? GLM_PEER_PER_OUT
+                                                                     : GLM_PEER_ONCE,
+                                      .is_sum = s->kind == GLM_STEP_SUM};
 }
 
 enum glm_status glm_gpu_shape(struct glm_gpu *g, const struct glm_exec_program *p, uint64_t rows,
@@ -221,7 +264,9 @@ static enum glm_status link_exchanges(struct glm_gpu *g, struct glm_exec *x, str
     if (receive == 0)
         return GLM_OK;
     enum glm_status st = glm_gpu_peer_open(g, x, err);
-    if (st != GLM_OK || g->peer != NULL)
+    if (st == GLM_OK)
+        st = glm_gpu_nccl_open(g, x, err);
+    if (st != GLM_OK || g->watch != NULL)
         return st;
     st = glm_cuda_host_alloc(g->cuda, "exchanges", send, &g->send, err);
     if (st == GLM_OK)

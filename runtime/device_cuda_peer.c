@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Exchanges in memory of each other's GPUs: the ranks' inboxes and flags, how ranks get to each
- * other's, the kernels on the stream, and a thread that looks whether all ranks are still there
- * while the stream may wait for them. What the kernels do there is kernels-templates/peer.h's. */
+ * other's, and the kernels on the stream. What the kernels do there is kernels-templates/peer.h's.
+ */
 #include "runtime/device_cuda.h"
 
 #include "codegen/process.h"
@@ -11,17 +11,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
-
-enum { LOOK_NS = 20000000, SECOND_NS = 1000000000 };
-
-/* One half of an exchange. */
-struct half {
-    const struct glm_manifest *manifest;
-    const struct glm_plan_kernel *kernel;
-    const struct glm_cuda_kernel *loaded;
-};
 
 /* What a rank tells the others, then whether it could use what they told. */
 struct offer {
@@ -32,7 +22,7 @@ struct offer {
 };
 
 struct glm_gpu_peer {
-    struct half send, take;
+    struct glm_gpu_own send, take;
     struct glm_peer_room room;
     glm_cuda_address rooms[GLM_PEERS]; /* by rank; 0: not there */
     bool opened[GLM_PEERS];            /* another process's */
@@ -41,14 +31,6 @@ struct glm_gpu_peer {
     const void **from;
     uint32_t n_exchanges;
     uint32_t *gone; /* page-locked */
-    struct glm_collective *collective;
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock; /* of all below */
-    pthread_cond_t changed;
-    bool looking, asleep, stopping;
-    enum glm_status lost;
-    struct glm_error error;
 };
 
 /* ---- Memory that ranks of one process share: the last one frees it ---- */
@@ -92,134 +74,26 @@ static void leave_room(struct glm_cuda *c, glm_cuda_address at)
     pthread_mutex_unlock(&rooms_lock);
 }
 
-/* ---- Looking after the ranks ---- */
-
-static void give_up(struct glm_gpu_peer *p)
-{
-    __atomic_store_n(p->gone, 1, __ATOMIC_RELAXED);
-}
-
-/* With the lock. */
-static void look(struct glm_gpu_peer *p)
-{
-    if (p->lost == GLM_OK)
-        p->lost = glm_collective_look(p->collective, &p->error);
-    if (p->lost != GLM_OK)
-        give_up(p);
-}
-
-static void *look_on(void *context)
-{
-    struct glm_gpu_peer *p = context;
-    pthread_mutex_lock(&p->lock);
-    while (!p->stopping) {
-        if (!p->looking) {
-            p->asleep = true;
-            pthread_cond_wait(&p->changed, &p->lock);
-            p->asleep = false;
-            continue;
-        }
-        look(p);
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_NS;
-        until.tv_sec += until.tv_nsec / SECOND_NS;
-        until.tv_nsec %= SECOND_NS;
-        pthread_cond_timedwait(&p->changed, &p->lock, &until);
-    }
-    pthread_mutex_unlock(&p->lock);
-    return NULL;
-}
-
-void glm_gpu_peer_begin(struct glm_gpu *g, const struct glm_exec_program *program,
-                        const struct glm_round *round)
-{
-    struct glm_gpu_peer *p = g->peer;
-    pthread_mutex_lock(&p->lock);
-    for (uint32_t i = 0; i < program->n_steps; i++) {
-        const struct glm_exec_step *s = &program->steps[i];
-        uint64_t bytes =
-            glm_exec_exchange_bytes(s, (uint64_t)round->n_rows, (uint64_t)round->n_out);
-        if (glm_gpu_is_exchange(g, s) && bytes > 0)
-            glm_collective_note(p->collective, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER,
-                                bytes);
-    }
-    p->looking = true;
-    if (p->asleep) /* else it looks again by itself: rounds that follow each other wake nobody */
-        pthread_cond_signal(&p->changed);
-    pthread_mutex_unlock(&p->lock);
-}
-
-enum glm_status glm_gpu_peer_end(struct glm_gpu *g, bool failed, struct glm_error *err)
-{
-    struct glm_gpu_peer *p = g->peer;
-    pthread_mutex_lock(&p->lock);
-    if (failed && p->looking) /* by a rank that took its memory along? */
-        look(p);
-    p->looking = false;
-    const enum glm_status lost = p->lost;
-    if (lost != GLM_OK)
-        glm_fail(err, lost, "%s", p->error.message);
-    pthread_mutex_unlock(&p->lock);
-    return lost;
-}
-
-void glm_gpu_peer_give_up(struct glm_gpu *g)
-{
-    if (g->peer != NULL && g->peer->gone != NULL)
-        give_up(g->peer);
-}
-
 /* ---- On the stream ---- */
-
-static enum glm_status put_half(struct glm_gpu *g, const struct half *h, void *buffer,
-                                uint32_t exchange_i, const struct glm_cost_context *bucket,
-                                const void *round, struct glm_error *err)
-{
-    struct glm_launch_shape shape;
-    const glm_cuda_address exchanges = g->peer->table + sizeof(struct glm_peers);
-    enum glm_status st = glm_manifest_shape(h->manifest, h->kernel, bucket, &shape, err);
-    if (st != GLM_OK)
-        return st;
-    struct glm_cuda_launch launch = {
-        .name = h->kernel->name,
-        .kernel = h->loaded,
-        .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
-        .block = shape.block,
-        .shared_bytes = shape.shared_bytes,
-        .args = {
-            .round = round,
-            .args = {buffer, glm_gpu_pointer(g->peer->table),
-                     glm_gpu_pointer(exchanges + exchange_i * sizeof(struct glm_peer_exchange))}}};
-    return glm_cuda_launch(g->cuda, g->stream, &launch, err);
-}
 
 enum glm_status glm_gpu_peer_put(struct glm_gpu *g, const struct glm_exec_program *program,
                                  const struct glm_exec_step *s, uint64_t rows, uint64_t outs,
                                  struct glm_error *err)
 {
     const struct glm_gpu_peer *p = g->peer;
-    const struct glm_cost_context bucket = {.R = (double)rows, .O = (double)outs, .S = 1};
-    const void *round = glm_gpu_pointer(g->tables[program->arena_i].at);
+    const struct glm_gpu_bucket bucket = {program->arena_i, rows, outs};
     uint32_t i = 0;
     while (p->from[i] != s->from || p->to[i] != s->to)
         i++;
-    enum glm_status st = put_half(g, &p->send, s->from, i, &bucket, round, err);
-    return st == GLM_OK ? put_half(g, &p->take, s->to, i, &bucket, round, err) : st;
+    void *const peers = glm_gpu_pointer(p->table);
+    void *const exchange =
+        glm_gpu_pointer(p->table + sizeof(struct glm_peers) + i * sizeof(struct glm_peer_exchange));
+    void *const send[] = {s->from, peers, exchange}, *const take[] = {s->to, peers, exchange};
+    enum glm_status st = glm_gpu_put_own(g, &p->send, &bucket, send, 3, err);
+    return st == GLM_OK ? glm_gpu_put_own(g, &p->take, &bucket, take, 3, err) : st;
 }
 
 /* ---- Setting up ---- */
-
-static struct half find_half(const struct glm_gpu *g, const char *name)
-{
-    struct half h = {.manifest = glm_manifest_find(g->exec->manifests, g->exec->n_manifests, name)};
-    for (uint32_t i = 0; i < g->plan->n_kernels; i++)
-        if (strcmp(g->plan->kernels[i].name, name) == 0) {
-            h.kernel = &g->plan->kernels[i];
-            h.loaded = &g->kernels[i];
-        }
-    return h;
-}
 
 /* Every distinct one of the programs; false: one that the kernels cannot do. */
 static bool list_exchanges(const struct glm_gpu *g, struct glm_gpu_peer *p,
@@ -237,12 +111,7 @@ static bool list_exchanges(const struct glm_gpu *g, struct glm_gpu_peer *p,
                 known++;
             if (known < p->n_exchanges)
                 continue;
-            out[known] =
-                (struct glm_peer_exchange){.row_bytes = s->row_bytes,
-                                           .per = s->per == GLM_PER_ROW   ? GLM_PEER_PER_ROW
-                                                  : s->per == GLM_PER_OUT ? GLM_PEER_PER_OUT
-                                                                          : GLM_PEER_ONCE,
-                                           .is_sum = s->kind == GLM_STEP_SUM};
+            out[known] = glm_gpu_describe(s);
             p->from[known] = s->from;
             p->to[known] = s->to;
             p->n_exchanges++;
@@ -350,11 +219,9 @@ static enum glm_status make_table(struct glm_gpu *g, struct glm_gpu_peer *p,
     return st == GLM_OK ? waited : st;
 }
 
-static enum glm_status start_looking(struct glm_gpu_peer *p, struct glm_error *err)
+static void give_up(void *gone)
 {
-    p->started = pthread_create(&p->thread, NULL, look_on, p) == 0;
-    return p->started ? GLM_OK
-                      : glm_fail(err, GLM_ENOMEM, "cannot start the thread that looks after ranks");
+    __atomic_store_n((uint32_t *)gone, 1, __ATOMIC_RELAXED);
 }
 
 /* A rank that cannot offer or reach memory says so and takes part, so that all come to one answer.
@@ -365,13 +232,12 @@ static enum glm_status open_peers(struct glm_gpu *g, struct glm_gpu_peer *p,
     struct offer mine = {0};
     struct glm_error why = {0};
     enum glm_status usable = GLM_OK, st;
-    p->send = find_half(g, GLM_PEER_SEND);
-    p->take = find_half(g, GLM_PEER_TAKE);
+    p->send = glm_gpu_find_own(g, GLM_PEER_SEND);
+    p->take = glm_gpu_find_own(g, GLM_PEER_TAKE);
     p->room = glm_peer_room(g->plan);
     if (g->is_shared)
         usable = glm_fail(&why, GLM_EKERNEL, "its GPU is other ranks' too");
     else if (g->plan->world > GLM_PEERS || p->send.loaded == NULL || p->take.loaded == NULL ||
-             p->send.manifest == NULL || p->take.manifest == NULL ||
              !list_exchanges(g, p, exchanges))
         usable = glm_fail(&why, GLM_EPLAN, "the plan's exchanges are not made for it");
     else
@@ -380,7 +246,9 @@ static enum glm_status open_peers(struct glm_gpu *g, struct glm_gpu_peer *p,
     if (st == GLM_OK && usable == GLM_OK)
         st = make_table(g, p, exchanges, err);
     if (st == GLM_OK && usable == GLM_OK)
-        st = start_looking(p, err);
+        st = glm_watch_new(g->exec->collective,
+                           (struct glm_watch_ops){.give_up = give_up, .context = p->gone},
+                           &g->watch, err);
     if (st == GLM_OK && usable == GLM_OK)
         glm_log(GLM_LOG_INFO, "exchanges: in memory of each other's GPUs, %llu bytes a rank",
                 (unsigned long long)p->room.bytes);
@@ -402,9 +270,6 @@ enum glm_status glm_gpu_peer_open(struct glm_gpu *g, struct glm_exec *x, struct 
     struct glm_gpu_peer *p = calloc(1, sizeof *p);
     struct glm_peer_exchange *exchanges = calloc(n_steps, sizeof *exchanges);
     if (p != NULL) {
-        pthread_mutex_init(&p->lock, NULL);
-        pthread_cond_init(&p->changed, NULL);
-        p->collective = x->collective;
         p->from = calloc(n_steps, sizeof *p->from);
         p->to = calloc(n_steps, sizeof *p->to);
     }
@@ -425,13 +290,8 @@ void glm_gpu_peer_free(struct glm_gpu *g)
     struct glm_gpu_peer *p = g->peer;
     if (p == NULL)
         return;
-    if (p->started) {
-        pthread_mutex_lock(&p->lock);
-        p->stopping = true;
-        pthread_cond_signal(&p->changed);
-        pthread_mutex_unlock(&p->lock);
-        pthread_join(p->thread, NULL);
-    }
+    glm_watch_free(g->watch);
+    g->watch = NULL;
     for (uint32_t r = 0; r < GLM_PEERS; r++) {
         if (p->opened[r])
             glm_cuda_shared_close(g->cuda, p->rooms[r]);
@@ -440,8 +300,6 @@ void glm_gpu_peer_free(struct glm_gpu *g)
     }
     glm_cuda_free(g->cuda, p->table);
     glm_cuda_host_free(g->cuda, p->gone);
-    pthread_cond_destroy(&p->changed);
-    pthread_mutex_destroy(&p->lock);
     free(p->from);
     free(p->to);
     free(p);

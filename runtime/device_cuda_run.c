@@ -12,8 +12,8 @@ static enum glm_status settle(struct glm_gpu *g, struct glm_error *err)
 {
     struct glm_error why = {0};
     enum glm_status st = glm_cuda_stream_wait(g->cuda, g->stream, &why), exchanged = GLM_OK;
-    if (g->peer != NULL)
-        exchanged = glm_gpu_peer_end(g, st != GLM_OK, err);
+    if (g->watch != NULL)
+        exchanged = glm_watch_end(g->watch, st != GLM_OK, err);
     if (g->proxy != NULL && st != GLM_OK)
         glm_proxy_forget(g->proxy);
     if (g->proxy != NULL) /* what went wrong there went wrong first */
@@ -144,7 +144,7 @@ static enum glm_status run_probed(struct glm_gpu *g, const struct glm_exec_progr
         const struct glm_exec_step *s = &p->steps[i];
         st = probe(g, p, i, round, false, err);
         if (st == GLM_OK)
-            st = glm_gpu_is_exchange(g, s) && g->peer == NULL
+            st = glm_gpu_is_exchange(g, s) && g->watch == NULL
                      ? exchange(g, s, round, err)
                      : glm_gpu_put_step(g, p, s, rows, outs, err);
         if (st == GLM_OK)
@@ -191,6 +191,20 @@ static void expect_exchanges(struct glm_gpu *g, const struct glm_exec_program *p
     }
 }
 
+/* From here on somebody looks after the ranks while the stream may wait for them. */
+static void begin_exchanges(struct glm_gpu *g, const struct glm_exec_program *p,
+                            const struct glm_round *round)
+{
+    for (uint32_t i = 0; i < p->n_steps; i++) {
+        const struct glm_exec_step *s = &p->steps[i];
+        const uint64_t bytes =
+            glm_exec_exchange_bytes(s, (uint64_t)round->n_rows, (uint64_t)round->n_out);
+        if (glm_gpu_is_exchange(g, s) && bytes > 0)
+            glm_watch_note(g->watch, s->kind == GLM_STEP_SUM ? GLM_SUM : GLM_GATHER, bytes);
+    }
+    glm_watch_begin(g->watch);
+}
+
 static enum glm_status run_graphs(struct glm_gpu *g, const struct glm_exec_program *p,
                                   const struct glm_round *round, struct glm_error *err)
 {
@@ -222,8 +236,8 @@ enum glm_status glm_gpu_run(struct glm_device *d, const struct glm_exec_program 
     if (st == GLM_OK)
         st = glm_cuda_event_record(g->cuda, span->from, g->stream, err);
     struct glm_error why = {0};
-    if (st == GLM_OK && g->peer != NULL)
-        glm_gpu_peer_begin(g, p, round);
+    if (st == GLM_OK && g->watch != NULL)
+        begin_exchanges(g, p, round);
     if (st == GLM_OK)
         st = g->exec->probe != NULL ? run_probed(g, p, round, &why) : run_graphs(g, p, round, &why);
     if (st == GLM_OK)

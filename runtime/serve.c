@@ -223,7 +223,7 @@ static void fill_info(struct lane *lane, struct glm_lane_info *out)
     out->world = l->n_ranks;
     for (uint32_t r = 0; r < l->n_ranks; r++)
         out->devices[r] = l->ranks[r].device;
-    out->transport = l->transport;
+    out->transport = glm_launch_links(l);
     out->control = "127.0.0.1";
     out->link_host = "127.0.0.1";
     out->max_message = (size_t)glm_message_bytes(lane->files.plan);

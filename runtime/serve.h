@@ -64,7 +64,7 @@ struct glm_supervise_times glm_supervise_defaults(void);
 struct glm_lane_info {
     uint32_t rank, world;
     const char *devices[GLM_LINK_MAX_WORLD]; /* of each rank, for status: "cpu", "cuda:0" */
-    const char *transport;                   /* "shm", "tcp" */
+    const char *transport;                   /* of its links: "shm", "tcp" */
     const char *control;                     /* host that rank 0's control binds */
     const char *link_host;                   /* host that this rank's tcp links bind */
     size_t max_message;                      /* largest contribution to a collective, bytes */

@@ -110,7 +110,7 @@ static const struct field fields[] = {
     { "fabric", MAP, false, 0, 0, 0, NULL, "(by nodes and cables)", NULL, "How ranks exchange data.", ELSEWHERE },
     { "fabric.transport", WORD, false, 0, 0, 0, NULL, "(shm on one host, roce between GPUs, else tcp)", transport_words,
       "What carries the exchanges: shm = shared memory of one host, tcp = sockets, roce = RDMA over the cables, "
-      "nccl = NCCL between GPUs.", IN_CLUSTER(transport) },
+      "nccl = NCCL between GPUs, one a rank.", IN_CLUSTER(transport) },
     { "fabric.topology", WORD, false, 0, 0, 0, NULL, "(derived from the cables)", topology_words,
       "The shape that the cables are meant to have; checked against them.", IN_CLUSTER(topology) },
 

@@ -411,6 +411,24 @@ static void check_lane_links(struct resolve *r, uint32_t lane_i)
     }
 }
 
+static void check_own_gpus(struct resolve *r, const struct glm_lane *lane, struct src_span at)
+{
+    for (uint32_t i = 1; i < lane->n_ranks; i++) {
+        const struct glm_node *node = &r->c->nodes[lane->ranks[i]];
+        for (uint32_t k = 0; k < i; k++) {
+            const struct glm_node *other = &r->c->nodes[lane->ranks[k]];
+            if (!glm_node_shares_memory(node, other))
+                continue;
+            diag_add(r->diags, DIAG_ERROR, at, "spec.transport",
+                     "give each rank a GPU of its own, or use shm",
+                     "transport 'nccl' needs a GPU a rank, but nodes '%s' and '%s' of lane '%s' "
+                     "share cuda:%u of host '%s'",
+                     other->name, node->name, lane->name, node->device_index, node->host);
+            return;
+        }
+    }
+}
+
 static void check_lane_transport(struct resolve *r, uint32_t lane_i)
 {
     const struct glm_lane *lane = &r->c->lanes[lane_i];
@@ -432,6 +450,8 @@ static void check_lane_transport(struct resolve *r, uint32_t lane_i)
             return;
         }
     }
+    if (r->c->transport == GLM_TRANSPORT_NCCL)
+        check_own_gpus(r, lane, at);
     if (r->c->transport == GLM_TRANSPORT_ROCE && lane->n_ranks > 1 &&
         r->c->topology == GLM_TOPOLOGY_LOOPBACK)
         diag_add(r->diags, DIAG_ERROR, at, "spec.transport", "use shm",

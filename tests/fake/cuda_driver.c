@@ -71,9 +71,11 @@ struct mem_op {
 };
 enum { WAIT_32 = 1, WRITE_32 = 2, WAIT_EQUAL = 1, MAX_OPS = 4 };
 
-/* What a stream runs or a graph holds: a launch, operations, a copy, or where there is no source a
- * fill. */
+/* What a stream runs or a graph holds: a call, a launch, operations, a copy, or where there is no
+ * source a fill. */
 struct node {
+    void (*call)(void *argument); /* another library's, of fakeStreamCall */
+    void *argument;
     struct module *module;
     struct mem_op ops[MAX_OPS];
     unsigned n_ops;
@@ -577,7 +579,9 @@ static void operate(struct device *d, const struct node *n)
 
 static void run(struct device *d, const struct node *n)
 {
-    if (n->module != NULL)
+    if (n->call != NULL)
+        n->call(n->argument);
+    else if (n->module != NULL)
         launch(d, n);
     else if (n->n_ops > 0)
         operate(d, n);
@@ -683,6 +687,16 @@ CALL(cuLaunchKernel, void *function, unsigned x, unsigned y, unsigned z, unsigne
     memcpy(&n.launch.args, parameters[0], sizeof n.launch.args);
     const int result = put(stream, &n);
     return result == OK ? fails("cuLaunchKernel") : result;
+}
+
+/* For libraries that put work on streams: tests/fake/nccl.c. */
+CALL(fakeStreamCall, void *stream, void (*call)(void *argument), void *argument)
+{
+    return put(stream, &(struct node){.call = call, .argument = argument});
+}
+CALL(fakeOnDevice, uint64_t address, size_t bytes)
+{
+    return current != NULL && on_device(current, host(address), bytes) ? OK : INVALID;
 }
 
 /* ---- Streams and events ---- */

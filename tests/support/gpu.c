@@ -49,8 +49,8 @@ bool test_gpu_chosen(void)
 
 void test_gpu_fake(const char *program)
 {
-    static const char *const rows[][2] = {{"GLM_CUDA_DRIVER", "cuda_driver.so"},
-                                          {"GLM_NVRTC", "nvrtc.so"}};
+    static const char *const rows[][2] = {
+        {"GLM_CUDA_DRIVER", "cuda_driver.so"}, {"GLM_NVRTC", "nvrtc.so"}, {"GLM_NCCL", "nccl.so"}};
     const char *slash = strrchr(program, '/');
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char path[512], *whole;

@@ -109,7 +109,8 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .checkpoint_path = o->checkpoint,
                               .served_name = "test",
                               .checkpoint = p->checkpoint,
-                              .transport = strcmp(o->transport, "shm") == 0 && !o->proxy
+                              .transport = strcmp(o->transport, "nccl") == 0 ? GLM_TRANSPORT_NCCL
+                                           : strcmp(o->transport, "shm") == 0 && !o->proxy
                                                ? GLM_TRANSPORT_SHM
                                                : GLM_TRANSPORT_TCP,
                               .n_nodes = o->world,
@@ -342,13 +343,13 @@ struct pico *pico_open(const struct pico_options *options)
     plan_lane(p);
     build_kernels(p);
     uint32_t world = p->options.world;
+    const char *links = strcmp(p->options.transport, "nccl") == 0 ? "shm" : p->options.transport;
     for (uint32_t i = 0; i < world; i++) {
         p->ranks[i].set = p;
         p->ranks[i].rank = i;
         if (world > 1 && !p->options.twin &&
-            glm_link_listen(p->options.transport, "127.0.0.1", i, world,
-                            (size_t)glm_message_bytes(p->plans[i]), test_secret, &p->listeners[i],
-                            &p->addresses[i], &err) != GLM_OK)
+            glm_link_listen(links, "127.0.0.1", i, world, (size_t)glm_message_bytes(p->plans[i]),
+                            test_secret, &p->listeners[i], &p->addresses[i], &err) != GLM_OK)
             fail_msg("rank %u: %s", i, err.message);
     }
     for (uint32_t i = 1; i < world; i++) {

@@ -276,21 +276,21 @@ static void every_body_compiles_for_gb10_at_pico_and_full_shapes(void **state)
     compile_corners(*state, "tests/golden/clusters/tp2-direct/rank0.plan.json", "sm_121a");
 }
 
-/* No golden plan has ranks with a GPU each on one host. */
+/* No golden plan has ranks with a GPU each on one host, or NCCL. */
 static void the_kernels_between_gpus_compile(void **state)
 {
     static const char *const targets[] = {"sm_89", "sm_90", "sm_120a"};
     struct fixture *f = *state;
     struct glm_plan_param world = {.name = "WORLD", .value = 2, .origin = "lane.ranks"};
     struct glm_plan_param most = {.name = "WORLD", .value = 8, .origin = "lane.ranks"};
-    struct glm_plan_kernel kernels[] = {{"peer_send", "peer_send", &world, 1},
-                                        {"peer_take", "peer_take", &world, 1},
-                                        {"peer_send.2", "peer_send", &most, 1},
-                                        {"peer_take.2", "peer_take", &most, 1}};
+    struct glm_plan_kernel kernels[] = {
+        {"peer_send", "peer_send", &world, 1},  {"peer_take", "peer_take", &world, 1},
+        {"peer_send.2", "peer_send", &most, 1}, {"peer_take.2", "peer_take", &most, 1},
+        {"rank_sum", "rank_sum", &world, 1},    {"rank_sum.2", "rank_sum", &most, 1}};
     need_nvrtc(*state);
     for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
         f->plan = (struct glm_plan){
-            .act = "bf16", .target = targets[i], .kernels = kernels, .n_kernels = 4};
+            .act = "bf16", .target = targets[i], .kernels = kernels, .n_kernels = 6};
         if (build(f) != GLM_OK)
             fail_msg("%s: %s", targets[i], f->err.message);
         for (uint32_t k = 0; k < f->plan.n_kernels; k++)

@@ -167,6 +167,11 @@ static const struct bad {
      "spec.transport", 10, "lane 'a' spans 'h0' and 'h1'", "use roce or tcp", 0},
     {TWO "fabric: { transport: nccl }\n" LANE, "spec.transport", 8,
      "node 'n0' of lane 'a' is a cpu", NULL, 0},
+    {"nodes:\n  - { name: g0, device: cuda:0 }\n  - { name: g1, device: cuda:1 }\n"
+     "  - { name: g2, device: cuda:1 }\nfabric: { transport: nccl }\n"
+     "lanes:\n  - { name: a, ranks: [g0, g1, g2] }\n",
+     "spec.transport", 9, "nodes 'g1' and 'g2' of lane 'a' share cuda:1 of host 'local'",
+     "give each rank a GPU of its own, or use shm", 0},
     {TWO "fabric: { transport: roce }\n" LANE, "spec.transport", 8, "share host 'local'", "use shm",
      0},
     {TWO "fabric: { topology: ring }\n" LANE, "spec.topology", 8, "make loopback", NULL, 0},

@@ -44,11 +44,16 @@ gpu_spec 's/memory: 1GiB/memory: 4GiB, reserve: 1GiB/'
 run 1 glmctl apply "$spec" --yes
 says "$err" "cannot fit rank 0 of lane 'tp1' on cuda:0 of host 'local': together they need 0.59 GiB and reserve 1.00"
 
-# Ranks of one host go over shared memory or sockets, whatever can be planned.
+# NCCL wants a GPU a rank, and to be there.
 gpu_spec 's/transport: shm/transport: nccl/'
-run 0 glmctl plan "$spec" --lane tp2
-run 1 glmctl apply "$spec" --lane tp2 --yes
-says "$err" "lane 'tp2' goes over 'nccl': this version applies shm and tcp only"
+run 1 glmctl plan "$spec" --lane tp2
+says "$err" "transport 'nccl' needs a GPU a rank, but nodes 'gpu0' and 'gpu1' of lane 'tp2' share cuda:0"
+says "$err" 'hint: give each rank a GPU of its own, or use shm'
+gpu_spec 's/transport: shm/transport: nccl/' '/name: gpu1/s/cuda:0/cuda:1/'
+FAKE_CUDA='gpus=2' run 0 glmctl plan "$spec" --lane tp2
+GLM_NCCL=/nonexistent.so FAKE_CUDA='gpus=2' run 1 glmctl apply "$spec" --lane tp2 --yes
+says "$err" 'cannot open NCCL: .*/nonexistent.so'
+says "$err" 'hint: install the package libnccl2'
 gpu_spec 's/host: local/host: far/'
 run 1 glmctl apply "$spec" --yes
 says "$err" "rank 0 is node 'gpu0' on 'far': this version applies nodes of this host only"
