@@ -297,7 +297,7 @@ static void a_fill_of_any_part_is_its_elements(void **state)
     open_at("synthetic:small8");
     for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
         struct glm_synthetic_values s = glm_synthetic_of(find(names[k]));
-        uint32_t bytes = glm_dtype_bytes(s.dtype);
+        uint32_t bytes = glm_dtype_bytes((enum glm_dtype)s.dtype);
         for (uint64_t first = 0; first < 9; first++) {
             for (uint64_t n = 0; n < 13; n++) {
                 unsigned char out[16 * 8];
