@@ -85,7 +85,7 @@ static enum glm_status measure(const struct glm_lane *lane, const struct glm_cap
     if (glm_plan_uses_peers(p))
         parts[PART_EXCHANGES] = glm_peer_room(p).bytes;
     if (glm_plan_uses_nccl(p))
-        parts[PART_EXCHANGES] = glm_received_bytes(p);
+        parts[PART_EXCHANGES] = glm_received_bytes(p) + GLM_NCCL_BYTES;
     enum glm_status st = glm_arena_bytes(p, 0, &parts[PART_DECODE], err);
     if (st == GLM_OK)
         st = glm_arena_bytes(p, 1, &parts[PART_PREFILL], err);

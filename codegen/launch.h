@@ -14,7 +14,7 @@ struct glm_launch_rank {
     const char *device;    /* what glmd opens: "cpu", "cuda:0" */
     const char *plan_file; /* beside launch.json */
     char plan_digest[65];
-    uint32_t threads; /* that compute; on a GPU they convert weights while loading */
+    uint32_t threads; /* that compute; on a GPU they read weights while loading */
     uint64_t memory_bytes, reserve_bytes;
     const char **kernel_paths; /* the object of each plan kernel, in plan order */
     const char **kernel_digests;

@@ -6,7 +6,7 @@
 #include "runtime/weights.h"
 
 #include "kernels-templates/load.h"
-#include "runtime/forms.h"
+#include "runtime/form_slice.h"
 #include "runtime/tensor_read.h"
 
 #include <stdatomic.h>
@@ -63,11 +63,6 @@ struct unit {
     unsigned char *out; /* the member's device form, the device's address */
 };
 
-static uint64_t slice_count(const struct glm_slice *s)
-{
-    return s->take * s->groups;
-}
-
 static bool is_exl3(const struct glm_plan_weight *w)
 {
     return strncmp(w->stored, "exl3:", 5) == 0;
@@ -97,8 +92,8 @@ static enum glm_status check_weight(const struct glm_plan_weight *w, struct glm_
     bool ok = w->n_parts > 0 && w->n_parts <= MAX_PARTS && w->n_members > 0;
     for (uint32_t i = 0; ok && i < w->n_parts; i++) {
         const struct glm_slice *r = &w->parts[i].rows, *c = &w->parts[i].cols;
-        rows += slice_count(r);
-        ok = slice_count(c) == w->n_cols || slice_count(r) == 0;
+        rows += glm_slice_count(r);
+        ok = glm_slice_count(c) == w->n_cols || glm_slice_count(r) == 0;
         ok = ok && (r->take == 0 ||
                     (r->groups - 1) * r->stride + r->take + r->first <= w->parts[i].n_rows);
     }
@@ -115,7 +110,7 @@ static void cut_weight(struct load *l, const struct glm_plan_weight *w, struct c
     cut->exl3 = is_exl3(w);
     for (uint32_t i = 0; i < w->n_parts; i++) {
         const struct glm_plan_part *p = &w->parts[i];
-        uint64_t rows = slice_count(&p->rows), row_bytes = p->n_cols * 4;
+        uint64_t rows = glm_slice_count(&p->rows), row_bytes = p->n_cols * 4;
         cut->part_rows[i] = rows;
         uint64_t most = l->made ? MADE_BYTES : CHUNK_BYTES;
         uint64_t chunk = row_bytes > 0 ? most / row_bytes : 1;
@@ -277,7 +272,7 @@ static enum glm_status convert_rows(const struct load *l, const struct unit *u, 
                                        .row = u->first,
                                        .uncut_cols = p->n_cols,
                                        .n_rows = u->n,
-                                       .n_cols = slice_count(&p->cols),
+                                       .n_cols = glm_slice_count(&p->cols),
                                        .out = u->out,
                                        .form_rows = u->w->n_rows,
                                        .row0 = u->row0,

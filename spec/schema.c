@@ -93,7 +93,7 @@ static const struct field fields[] = {
       "Memory left to everything else on the node. A GB10 that runs out of memory freezes instead of failing.",
       IN_NODE(reserve_bytes) },
     { "nodes[].threads", COUNT, false, 1, 1024, 0, "threads", "(cores / ranks on the host)", NULL,
-      "Compute threads of a cpu rank. On a GPU they convert weights while it loads, 16 at most unless given here.",
+      "Compute threads of a cpu rank. On a GPU they read weights while it loads, 16 at most unless given here.",
       IN_NODE(threads) },
 
     { "cables", LIST, false, 0, GLM_MAX_CABLES, 0, NULL, "(none)", NULL,

@@ -129,7 +129,8 @@ static struct glm_cluster *new_cluster(struct pico *p)
                               .rotate_uneven = o->rotate_uneven,
                               .effort = "",
                               .api_key_file = ""};
-    lane->formats.experts = p->checkpoint->experts_exl3 && !o->decoded_experts ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
+    lane->formats.experts =
+        p->checkpoint->experts_exl3 && !o->decoded_experts ? GLM_EXPERTS_EXL3 : GLM_EXPERTS_BF16;
     for (uint32_t i = 0; i < o->world; i++) {
         c->nodes[i] = (struct glm_node){.name = names[i],
                                         .host = "local",

@@ -284,6 +284,16 @@ static void exl3_experts_decoded_to_bf16_reply_as_the_reference(void **state)
     check_replies(&(struct pico_options){.world = 1, .decoded_experts = true}, "exl3");
     check_replies(&(struct pico_options){.world = 2, .decoded_experts = true}, "exl3");
 }
+/* A cache in fp8 rounds more coarsely still. */
+static void replies_with_an_fp8_cache_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    struct pico_options o = {.world = 1, .formats = {.kv = GLM_KV_FP8}};
+    check_replies(&o, "exl3");
+    o.decoded_experts = true;
+    check_replies(&o, "exl3");
+}
+
 static int expect_other_roundings(void **state)
 {
     (void)state;
@@ -349,6 +359,8 @@ int main(void)
         cmocka_unit_test(exl3_rows_are_those_of_the_reference),
         cmocka_unit_test(exl3_greedy_replies_are_those_of_the_reference),
         cmocka_unit_test_setup_teardown(exl3_experts_decoded_to_bf16_reply_as_the_reference,
+                                        expect_other_roundings, expect_the_references),
+        cmocka_unit_test_setup_teardown(replies_with_an_fp8_cache_are_those_of_the_reference,
                                         expect_other_roundings, expect_the_references),
         cmocka_unit_test(bf16_rows_are_those_of_the_reference),
         cmocka_unit_test(bf16_greedy_replies_are_those_of_the_reference),

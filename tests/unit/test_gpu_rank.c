@@ -220,6 +220,8 @@ static void replies_are_the_bf16_hosts(void **state)
     replies_are_those_of_the_host(&(struct pico_options){.world = 1});
     replies_are_those_of_the_host(&(struct pico_options){.decoded_experts = true});
     replies_are_those_of_the_host(&(struct pico_options){.formats = {.kv = GLM_KV_FP8}});
+    replies_are_those_of_the_host(
+        &(struct pico_options){.decoded_experts = true, .formats = {.kv = GLM_KV_FP8}});
 }
 
 /* A row has its bits whatever bucket it is in and whoever is beside it; what is left of a round

@@ -35,8 +35,8 @@ static enum glm_status look(void *context, struct glm_error *err)
 static void open_watch(struct stream *s)
 {
     *s = (struct stream){0};
-    assert_int_equal(
-        glm_collective_new(0, 1, NULL, 4096, 0, NULL, NULL, &s->collective, &s->err), GLM_OK);
+    assert_int_equal(glm_collective_new(0, 1, NULL, 4096, 0, NULL, NULL, &s->collective, &s->err),
+                     GLM_OK);
     assert_int_equal(
         glm_watch_new(s->collective,
                       (struct glm_watch_ops){.give_up = give_up, .look = look, .context = s},

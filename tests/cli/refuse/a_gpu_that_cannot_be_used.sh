@@ -49,7 +49,7 @@ gpu_spec 's/transport: shm/transport: nccl/'
 run 1 glmctl plan "$spec" --lane tp2
 says "$err" "transport 'nccl' needs a GPU a rank, but nodes 'gpu0' and 'gpu1' of lane 'tp2' share cuda:0"
 says "$err" 'hint: give each rank a GPU of its own, or use shm'
-gpu_spec 's/transport: shm/transport: nccl/' '/name: gpu1/s/cuda:0/cuda:1/'
+gpu_spec 's/transport: shm/transport: nccl/' '/name: gpu1/s/cuda:0/cuda:1/' 's/memory: 1GiB/memory: 2GiB/'
 FAKE_CUDA='gpus=2' run 0 glmctl plan "$spec" --lane tp2
 GLM_NCCL=/nonexistent.so FAKE_CUDA='gpus=2' run 1 glmctl apply "$spec" --lane tp2 --yes
 says "$err" 'cannot open NCCL: .*/nonexistent.so'
