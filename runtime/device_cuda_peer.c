@@ -170,7 +170,7 @@ static enum glm_status meet(struct glm_gpu *g, struct glm_gpu_peer *p, struct of
                             enum glm_status *usable, struct glm_error *why, struct glm_error *err)
 {
     struct offer offers[GLM_PEERS];
-    uint32_t yes = 0, all[GLM_PEERS];
+    uint32_t yes = 0, all[GLM_PEERS] = {0};
     struct glm_collective_step *tell, *answer;
     enum glm_status st = glm_collective_prepare(g->exec->collective, GLM_GATHER, mine, offers,
                                                 sizeof *mine, &tell, err);
